@@ -51,6 +51,7 @@ class Fault(NamedTuple):
 
 
 NOISE, DOOR, MECHANISMS = "sfumato/privacy/noise.py", "sfumato/privacy/door.py", "sfumato/privacy/engine/queries.py"
+CLASS_MOMENTS = "sfumato/privacy/engine/class_moments.py"
 TRAINING, CLIPPING = "sfumato/privacy/engine/dp_sgd.py", "sfumato/privacy/engine/clipping.py"
 LEDGER, BALANCE, CHAIN = (f"sfumato/privacy/ledger/{name}.py" for name in ("ledger", "balance", "chain"))
 OF_NOISE, OF_DOOR, OF_QUERIES = (f"sfumato/privacy/test_{name}.py" for name in ("noise", "door", "mechanisms"))
@@ -111,23 +112,37 @@ FAULTS = (
     ),
     Fault(
         "moments: sums without a bound",
-        MECHANISMS,
+        CLASS_MOMENTS,
         "away = within(away, reference.radius)",
         "away = away * 1.0",
         "sfumato/privacy/test_noisy_moments.py",
     ),
     Fault(
-        "moments: second moments without a bound",
-        MECHANISMS,
-        "residuals = within(away[part].double() - centres[label, cell[part]], reference.residual)",
-        "residuals = away[part].double() - centres[label, cell[part]]",
+        "moments: second moments and rounds without a bound",
+        CLASS_MOMENTS,
+        "return within(self.away[part].double() - centres, most)",
+        "return self.away[part].double() - centres",
         "sfumato/privacy/test_noisy_moments.py",
     ),
     Fault(
         "moments: sensitivity r for r squared",
-        MECHANISMS,
-        "largest, seconds = reference.residual**2, []",
-        "largest, seconds = reference.residual / 2, []",
+        CLASS_MOMENTS,
+        "largest, seconds = residual**2, []",
+        "largest, seconds = residual / 2, []",
+        "sfumato/privacy/test_noisy_moments.py sfumato/privacy/auditing/test_query_games.py",
+    ),
+    Fault(
+        "moments: every record of a group has a distance of its own",
+        CLASS_MOMENTS,
+        "parts = records.speaking.split(alignment.CHUNK)",
+        "parts = torch.arange(len(records.y)).split(alignment.CHUNK)",
+        "sfumato/privacy/test_noisy_moments.py",
+    ),
+    Fault(
+        "moments: noise of a round for half a record",
+        CLASS_MOMENTS,
+        "norm=residual, numbers=size",
+        "norm=residual / 2, numbers=size",
         "sfumato/privacy/test_noisy_moments.py sfumato/privacy/auditing/test_query_games.py",
     ),
     Fault(

@@ -22,6 +22,7 @@ from sfumato.marks import (
     JUDGE_TRAINING,
     PROTOTYPES,
     SUMMING,
+    TAKING_MOMENTS,
 )
 from sfumato.methods.plan import (
     SHARED_STAGES,
@@ -47,6 +48,7 @@ from sfumato.privacy.accounting.events import (
     AnyEvent,
     DiscreteHistogram,
     Gaussian,
+    MomentEvents,
     NoisedRecords,
     SubsampledGaussian,
     Uncertified,
@@ -215,15 +217,12 @@ def embed(how: Embedding, event: Gaussian, order: Order, inputs: tuple[Inputs, I
 
 def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:
     """The moments of the private classes, where the plan has them; reused by every run with the same noise."""
-    if not plan.events(STAGE_MOMENTS):
+    if not plan.moments:
         return None
-    counts, (means, covariances) = (
-        plan.event_of(DiscreteHistogram, STAGE_MOMENTS),
-        plan.events_of(Gaussian, STAGE_MOMENTS),
-    )
     return frame.stage(private.take_moments)(
         order.unclaimed().following(*after(plan, STAGE_MOMENTS)),
-        (counts, means, covariances),
+        MomentEvents.of(plan.events(STAGE_MOMENTS)),
+        plan.moments.seen_by(TAKING_MOMENTS),
         plan.facts.classes,
         measured_of(parts),
         parts.autoencoder,

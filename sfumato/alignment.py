@@ -12,8 +12,10 @@ the deviations themselves (empirical Bayes). A class with few records, or none, 
 state.
 
 With `clusters`, each class consists of cells, one for each centroid of the public images, with a count and a mean of its own.
+With `cells`, noised k-means finds them among the records of the class, from draws out of its noisy covariance on; what their centres
+explain is taken from that covariance, which thus needs no second payment.
 
-Not covered: classes whose distribution no affine map of the public images matches; more than `MOST_NUMBERS` numbers.
+Not covered: classes whose distribution no affine map of the public images, or mixture of them, matches; more than `MOST_NUMBERS` numbers.
 """
 
 import math
@@ -44,6 +46,14 @@ FEWEST = 2.0
 """A class with fewer records than this, or than this many times the noise on its count, counts as empty."""
 FIT_ROUNDS = 20
 """Iterations of the fixed point that estimates the amount of signal."""
+FINENESS, BINS = 2**0.25, 24
+"""Ratio of one distance of the histogram to the next shorter one, and their number, from R downwards."""
+CLEAR = 10.0
+"""A histogram says something where its sum is this many times the noise on it."""
+COUNT_SHARE = 0.1
+"""Share of a record's squared norm that goes to the count of its cell, in a round of k-means."""
+DRAWS = 20
+"""Draws for each cell that k-means starts from, and as many times 100 besides."""
 UNSURE, ALIKE = 0.5, 0.25
 """Expected relative deviation of a total variance from the prior's, and of a band of directions, for all classes together and for one."""
 
@@ -74,6 +84,10 @@ class Reference:
         return torch.cat([torch.cdist(part.double(), centroids, compute_mode=exact).argmin(1) for part in parts])
 
 
+EMPTY = torch.zeros(0)
+"""In the place of what was not asked."""
+
+
 @dataclass(frozen=True)
 class Moments:
     """The noisy moments that the mechanism releases, with its noise; in deviations from the public mean."""
@@ -90,6 +104,14 @@ class Moments:
     """Standard deviation of the noise on each number of the sums."""
     second_noise: float
     """The same of the packed second moments."""
+    residual: float
+    """No record's distance from the mean of its class, or cell, counted as more in them: the reference's r, or what `distances` say."""
+    distances: Tensor = EMPTY
+    """int64 `[BINS]`, how many records lie nearer to the mean of their class than R, R / FINENESS, ... and not nearer than the next."""
+    rounds: Tensor = EMPTY
+    """float64 `[rounds, classes, cells, d + 1]`, of each round of k-means the sums of each cell, and its count; as `weighed` has them."""
+    round_noise: float = 0.0
+    """Standard deviation of the noise on each of these numbers."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +133,9 @@ class ClassMaps:
     def to_public(self, z: Tensor, y: Tensor) -> Tensor:
         """Records z `[b, ...]` of the classes y `[b]` mapped to the public images' space, each by itself."""
         deviations = z.flatten(1) - self.reference.mean.to(z)
-        centres = self.centres.to(z)[y, self.reference.cells(deviations)]
+        own = self.centres.shape[1] != len(self.reference.centroids)
+        cells = nearest(deviations, y, self.centres) if own else self.reference.cells(deviations)
+        centres = self.centres.to(z)[y, cells]
         return (self._turned(deviations - centres, y, self.there) + self.reference.mean.to(z)).view_as(z)
 
     def to_private(self, x: Tensor, y: Tensor, generator: Draws | None) -> Tensor:
@@ -137,6 +161,16 @@ class ClassMaps:
     def shared(self) -> list[int]:
         """The classes that have too few records, or too much noise, for a covariance of their own."""
         return torch.nonzero(self.own < OWN)[:, 0].tolist()
+
+
+def nearest(deviations: Tensor, y: Tensor, centres: Tensor) -> Tensor:
+    """The nearest centre `[classes, k, d]` of the class of each of `[n, d]`, int64 `[n]`; pair by pair, each record by itself."""
+    cells, exact = torch.zeros_like(y), "donot_use_mm_for_euclid_dist"
+    for label in y.unique().tolist():
+        for part in torch.nonzero(y == label)[:, 0].split(CHUNK):
+            apart = torch.cdist(deviations[part].double(), centres[label].to(deviations.device), compute_mode=exact)
+            cells[part] = apart.argmin(1)
+    return cells
 
 
 def encoded(images: ImageSet, codec: Codec, maps: ClassMaps | None, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -340,17 +374,83 @@ def _level(values: Tensor, seen: Tensor, noise: float, records: float, unsure: f
 def fitted(moments: Moments, reference: Reference) -> ClassMaps:
     """The maps computed from noisy moments."""
     own_covariances, own = covariances(moments, reference)
+    middle = centres(moments.counts, moments.sums, moments.mean_noise, reference)
+    counts = moments.counts.double()
+    if len(moments.rounds):
+        away, counts = refined(moments.rounds[-1], moments, own_covariances)
+        middle = middle + away
+        own_covariances = inside(own_covariances, away, _shares(counts))
     there, back = zip(*(transport(one, reference.covariance) for one in own_covariances), strict=True)
-    counts = moments.counts.double().clamp(min=0)
+    return ClassMaps(reference, middle, torch.stack(there), torch.stack(back), _shares(counts), own)
+
+
+def _shares(counts: Tensor) -> Tensor:
+    """Noisy counts `[classes, k]` as shares; even ones where a class has none."""
+    counts = counts.clamp(min=0)
     weights = torch.where(counts.sum(1, keepdim=True) > 0, counts, torch.ones_like(counts))
-    return ClassMaps(
-        reference,
-        centres(moments.counts, moments.sums, moments.mean_noise, reference),
-        torch.stack(there),
-        torch.stack(back),
-        weights / weights.sum(1, keepdim=True),
-        own,
-    )
+    return weights / weights.sum(1, keepdim=True)
+
+
+# ------------------------------------------------------------------------------------------------------- own cells
+
+
+def reaches(radius: float) -> Tensor:
+    """The distances of the histogram `[BINS]`, from R downwards."""
+    return radius / FINENESS ** torch.arange(BINS, dtype=torch.float64)
+
+
+def bound_of(distances: Tensor, noise: float, reference: Reference, within_it: float) -> float:
+    """The least distance of a noisy histogram `[BINS]` that holds so large a share of the records; r of the reference where it says little."""
+    total = float(distances.sum())
+    if total < CLEAR * noise * math.sqrt(BINS):
+        return reference.residual
+    holding = distances.double().flip(0).cumsum(0).flip(0)  # all that lie nearer than each
+    return float(reaches(reference.radius)[torch.nonzero(holding >= within_it * total).max()])
+
+
+def starting(spreads: Tensor, cells: int) -> Tensor:
+    """Where k-means begins: centres `[classes, cells, d]`, minus the class's mean, of draws with the covariances `[classes, d, d]`."""
+    from scipy.cluster.vq import kmeans2
+
+    generator, centres = torch.Generator().manual_seed(0), []
+    for spread in spreads:
+        size = DRAWS * (cells + 100), len(spread)
+        drawn = torch.randn(size, generator=generator, dtype=torch.float64) @ _power(spread, 0.5)
+        centres.append(torch.from_numpy(kmeans2(drawn.numpy(), cells, minit="++", seed=0)[0]))
+    return torch.stack(centres)
+
+
+def weighed(residuals: Tensor, residual: float) -> Tensor:
+    """What records with these residuals `[n, d]`, of norm r at most, add to their cell in a round of k-means: `[n, d + 1]`, of norm r at most."""
+    count = residuals.new_full((len(residuals), 1), math.sqrt(COUNT_SHARE) * residual)
+    return torch.cat([math.sqrt(1 - COUNT_SHARE) * residuals, count], 1)
+
+
+def refined(noisy: Tensor, moments: Moments, spreads: Tensor) -> tuple[Tensor, Tensor]:
+    """Centres `[classes, cells, d]`, minus the class's mean, and counts `[classes, cells]` from the noisy sums of a round
+    `[classes, cells, d + 1]`. A centre's deviation shrinks towards the class's mean as far as it is noise, direction by direction of the
+    class's covariance of `spreads` `[classes, d, d]`."""
+    count_scale = math.sqrt(COUNT_SHARE) * moments.residual
+    counts, sums = noisy[..., -1] / count_scale, noisy[..., :-1] / math.sqrt(1 - COUNT_SHARE)
+    number = counts.clamp(min=max(1.0, moments.round_noise / count_scale))[..., None]
+    noise = moments.round_noise / math.sqrt(1 - COUNT_SHARE) / number
+    moved = []
+    for label, spread in enumerate(spreads):
+        values, vectors = torch.linalg.eigh(spread)
+        moved.append(_signal(sums[label] / number[label], noise[label], values.clamp(min=0), vectors))
+    return torch.stack(moved), counts
+
+
+def inside(spreads: Tensor, away: Tensor, shares: Tensor) -> Tensor:
+    """The covariances `[classes, d, d]` less what centres `away` `[classes, cells, d]` with these `shares` explain of them; along no direction less
+    than `NARROWEST` of it is left."""
+    left = []
+    for spread, centres, share in zip(spreads, away, shares, strict=True):
+        root, inverse = _power(spread, 0.5), _power(spread, -0.5)
+        explained = inverse @ (centres.mT * share) @ centres @ inverse
+        values, vectors = torch.linalg.eigh((explained + explained.mT) / 2)
+        left.append(root @ (vectors * (1 - values).clamp(min=NARROWEST)) @ vectors.mT @ root)
+    return torch.stack(left)
 
 
 def transport(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:

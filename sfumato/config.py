@@ -30,6 +30,7 @@ from sfumato.marks import (
     PROTOTYPES,
     REHEARSING,
     SUMMING,
+    TAKING_MOMENTS,
     not_for,
 )
 from sfumato.section import LATER as LATER
@@ -275,18 +276,38 @@ class Alignment(Section):
     kind: Literal["none", "moments"] = "none"
     """`moments`: count, mean and covariance of each class, noised and paid for with everything else. The method of that name needs nothing
     else and pays with all there is."""
-    share: Annotated[float, not_for(MEASURING)] = Field(default=0.15, gt=0, le=1)
+    share: Annotated[float, not_for(MEASURING, TAKING_MOMENTS)] = Field(default=0.15, gt=0, le=1)
     """Share of `privacy.epsilon` that the moments may cost by themselves; 1 takes all that the other queries leave."""
-    proportions: Annotated[tuple[Positive, Positive, Positive], not_for(MEASURING)] = (2.0, 1.0, 1.0)
+    proportions: Annotated[tuple[Positive, Positive, Positive], not_for(MEASURING, TAKING_MOMENTS)] = (2.0, 1.0, 1.0)
     """Noise on the counts, means and covariances, in proportion to one another, each relative to what one record adds. Chosen on
     a stand-in (`benchmarks/moments.py`): fewer good counts are needed than good covariances."""
-    clusters: int = Field(default=1, ge=1, le=256)
+    clusters: Annotated[int, not_for(TAKING_MOMENTS)] = Field(default=1, ge=1, le=256)
     """Cells of each class, one for each so many centroids of the public images, with a count and a mean each; the covariance is the
     class's."""
-    quantile: float = Field(default=0.9, gt=0, le=1)
+    quantile: Annotated[float, not_for(TAKING_MOMENTS)] = Field(default=0.9, gt=0, le=1)
     """Of the public images' distances from their mean: no private image's counts as more."""
-    residual: float = Field(default=0.7, gt=0, le=1)
-    """Longest distance from the mean of a class that counts for its covariance, as a share of that."""
+    residual: Annotated[float, not_for(TAKING_MOMENTS)] = Field(default=0.7, gt=0, le=1)
+    """Longest distance from the mean of a class that counts for its covariance, as a share of that; where a histogram of `distances` says
+    little, or there is none."""
+    distances: Annotated[Share, not_for(MEASURING, TAKING_MOMENTS)] = 4.0
+    """Noise on a histogram of how far records lie from the means of their classes, in proportion to that of `proportions`; 0: there is none.
+    A class far from the public images, and narrow, then needs much less noise on its covariance."""
+    inside: Annotated[float, not_for(MEASURING)] = Field(default=0.8, gt=0, lt=1)
+    """Share of the records that lie within the distance which that histogram gives: what lies farther out is brought to it."""
+    cells: Annotated[int, not_for(MEASURING)] = Field(default=1, ge=1, le=256)
+    """Cells of each class that noised k-means finds among its own records, in `rounds`; `clusters` takes those of the public images instead."""
+    rounds: Annotated[int, not_for(MEASURING, TAKING_MOMENTS)] = Field(default=3, ge=1, le=20)
+    """Rounds of k-means for `cells`, each paid for; they start from draws out of each class's covariance."""
+    refining: Annotated[Positive, not_for(MEASURING, TAKING_MOMENTS)] = 2.0
+    """Noise on the sums of a round, in proportion to that of `proportions`."""
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.cells > 1 and self.clusters > 1:
+            raise ValueError(
+                f"clusters = {self.clusters} are cells of the public images and cells = {self.cells} of the private ones: set one of them to 1"
+            )
+        return self
 
 
 class Training(Section):

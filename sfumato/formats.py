@@ -156,11 +156,12 @@ def load_reference(folder: Path) -> Reference:
 
 def save_maps(folder: Path, moments: Moments, maps: ClassMaps, classes: Sequence[str]) -> None:
     """Write the noisy moments, the maps computed from them, and the classes that have no covariance of their own."""
-    tensors = {name: getattr(moments, name) for name in ("counts", "sums", "seconds")}
+    tensors = {name: getattr(moments, name) for name in ("counts", "sums", "seconds", "distances", "rounds")}
     tensors |= {f"maps.{name}": getattr(maps, name) for name in OF_MAPS}
     tensors |= {f"reference.{name}": getattr(maps.reference, name) for name in OF_REFERENCE}
     reference = {"radius": maps.reference.radius, "residual": maps.reference.residual, "classes": list(classes)}
     noise = {"count_noise": moments.count_noise, "mean_noise": moments.mean_noise, "second_noise": moments.second_noise}
+    noise |= {"round_noise": moments.round_noise, "within": moments.residual}
     save(folder, tensors, reference | noise | {"shared": [classes[label] for label in maps.shared]})
 
 

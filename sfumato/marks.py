@@ -6,6 +6,7 @@ from typing import Any
 PUBLIC_IMAGES, MEASURING, EXTRACTOR = "public images", "measuring public images", "extractor"
 JUDGE_TRAINING, REHEARSING, PROTOTYPES = "training a judge", "rehearsing", "prototypes"
 COMPARING, PUBLIC_MODEL_ALONE, SUMMING = "comparing", "public model alone", "summing features"
+TAKING_MOMENTS = "taking moments"
 """Work that depends on a part of a section only (`Section.seen_by`)."""
 
 

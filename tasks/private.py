@@ -22,7 +22,7 @@ from artifacts.references import (
 )
 from sfumato import adapters
 from sfumato.alignment import fitted
-from sfumato.config import Judge, Machine, Section, Training
+from sfumato.config import Alignment, Judge, Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.latents import Codec
 from sfumato.methods import METHODS
@@ -46,6 +46,7 @@ from sfumato.privacy import mechanisms, shards
 from sfumato.privacy.accounting.events import (
     DiscreteHistogram,
     Gaussian,
+    MomentEvents,
     NoisedRecords,
     SubsampledGaussian,
     Uncertified,
@@ -105,15 +106,15 @@ def train_judge(
 def take_moments(
     context: RunContext,
     order: Order,
-    events: tuple[DiscreteHistogram, Gaussian, Gaussian],
+    events: MomentEvents,
+    settings: Alignment,
     classes: tuple[str, ...],
     reference: PublicMoments,
     autoencoder: PublicAutoencoder | None,
 ) -> ClassMoments:
     """Release noisy moments of each private class, and compute the maps between it and the public images."""
     parents = [ref for ref in (reference, autoencoder, order.canaries) if ref]
-    counts, means, covariances = (event.noise_multiplier for event in (events[0], events[1], events[2]))
-    noise = {"counts": counts, "means": means, "covariances": covariances}
+    noise = {name: event["noise_multiplier"] for name, event in events.model_dump().items() if event}
     with making(ClassMoments, "class moments", context, parents=parents, params=noise) as draft:
         code, device = code_version(take_moments.fn), device_of(order.machine)
         public = serialization.load_reference(draft.open(reference))
@@ -126,6 +127,7 @@ def take_moments(
                 with_canaries(access, draft, order),
                 events,
                 public,
+                settings,
                 classes=len(classes),
                 codec=codec,
                 device=device,

@@ -135,7 +135,9 @@ def _aligned(plan: Plan) -> str:
     """The alignment of the classes with the public images; nothing where there is none."""
     if not plan.moments:
         return ""
-    cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
+    number = max(plan.moments.clusters, plan.moments.cells)
+    whose = "found among its own records" if plan.moments.cells > 1 else "of the public images"
+    cells = f", each in {number} cells {whose}" if number > 1 else ""
     return f"{number_of_classes(len(plan.facts.classes))}{cells}, mapped by noisy means and covariances to the public images, and back"
 
 

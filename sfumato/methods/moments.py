@@ -21,6 +21,7 @@ from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_MOMENTS, UNCLAIMED, Claim, Facts, Plan, certified, shared_spends
 from sfumato.methods.sampling import walk
 from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import MomentEvents
 
 if TYPE_CHECKING:  # to list settings takes no torch
     from torch import Generator, Tensor
@@ -58,7 +59,8 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     privacy, spends = settings.privacy, tuple(shared_spends(settings))
     events = [spend.event for spend in spends]
-    noise = [spend.event.model_dump()["noise_multiplier"] for spend in spends if spend.stage == STAGE_MOMENTS]
+    paid = MomentEvents.of([spend.event for spend in spends if spend.stage == STAGE_MOMENTS])
+    noise = [event.noise_multiplier for event in paid.paid for _ in range(getattr(event, "count", 1))]
     return Plan(
         method=settings.method.name,
         facts=facts,

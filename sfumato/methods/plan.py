@@ -41,7 +41,14 @@ from sfumato.config import (
 from sfumato.errors import BadInput, OutOfReach
 from sfumato.marks import EXTRACTOR, SUMMING, not_for
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian, SubsampledGaussian
+from sfumato.privacy.accounting.events import (
+    AnyEvent,
+    DiscreteHistogram,
+    Event,
+    Gaussian,
+    MomentEvents,
+    SubsampledGaussian,
+)
 from sfumato.retrieval.settings import Extractor, QuerySettings
 
 AnEvent = TypeVar("AnEvent", bound=Event)
@@ -452,20 +459,31 @@ def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...
     if alignment.kind == "none":
         return ()
 
-    def events(noise: float) -> list[AnyEvent]:
-        count, mean, second = (noise * part for part in alignment.proportions)
-        return [
-            DiscreteHistogram(noise_multiplier=count),
-            Gaussian(noise_multiplier=mean),
-            Gaussian(noise_multiplier=second),
-        ]
-
     others = beside if alignment.share == 1 else ()
     target = alignment.share * privacy.epsilon
-    noise = least_noise(target, privacy.delta, lambda z: [*others, *events(z)], privacy.relation)
-    return tuple(
-        Spend(stage=STAGE_MOMENTS, what=f"{what} of each class", event=event)
-        for what, event in zip(("count", "mean", "covariance"), events(noise), strict=True)
+    noise = least_noise(target, privacy.delta, lambda z: [*others, *moment_events(alignment, z).paid], privacy.relation)
+    events = moment_events(alignment, noise)
+    words = {
+        "count of each class": events.counts,
+        "mean of each class": events.means,
+        "distances from the means, in one histogram": events.distances,
+        "covariance of each class": events.covariances,
+        f"{alignment.rounds} rounds of k-means, {alignment.cells} cells of each class": events.rounds,
+    }
+    return tuple(Spend(stage=STAGE_MOMENTS, what=what, event=event) for what, event in words.items() if event)
+
+
+def moment_events(alignment: Alignment, noise: float) -> MomentEvents:
+    """The events of class moments with `noise` in the proportions of the settings."""
+    count, mean, second = (noise * part for part in alignment.proportions)
+    apart = noise * alignment.distances
+    rounds = Gaussian(noise_multiplier=noise * alignment.refining, count=alignment.rounds)
+    return MomentEvents(
+        counts=DiscreteHistogram(noise_multiplier=count),
+        means=Gaussian(noise_multiplier=mean),
+        distances=DiscreteHistogram(noise_multiplier=apart) if alignment.distances else None,
+        covariances=Gaussian(noise_multiplier=second),
+        rounds=rounds if alignment.cells > 1 else None,
     )
 
 

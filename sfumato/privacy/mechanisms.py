@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps, Moments, Reference, aligned, encoded
-from sfumato.config import FineTuning, Judge, ParameterGroup, Training
+from sfumato.config import Alignment, FineTuning, Judge, ParameterGroup, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
@@ -22,12 +22,14 @@ from sfumato.privacy.accounting.events import (
     AnyEvent,
     DiscreteHistogram,
     Gaussian,
+    MomentEvents,
     NoisedRecords,
     SubsampledGaussian,
     Uncertified,
 )
 from sfumato.privacy.door import Access, Payment, Visit, joining, note_look, spending
 from sfumato.privacy.engine import queries
+from sfumato.privacy.engine.class_moments import moments_of
 from sfumato.privacy.engine.diagnostics import Seen
 from sfumato.privacy.engine.distributed import Team, help_training
 from sfumato.privacy.engine.dp_sgd import poisson_sample, train_privately
@@ -141,8 +143,9 @@ def noisy_head(
 
 def noisy_moments(
     access: Access,
-    events: tuple[DiscreteHistogram, Gaussian, Gaussian],
+    events: MomentEvents,
     reference: Reference,
+    settings: Alignment,
     *,
     classes: int,
     codec: Codec = PIXELS,
@@ -150,23 +153,33 @@ def noisy_moments(
     source: Source | None = None,
     progress: Progress = silent,
 ) -> Paid[Moments]:
-    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each.
+    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each; where
+    there are events for them, a histogram of distances that bounds the second moments, and rounds of k-means in each class.
 
     Price: one of the `events` each, since classes, and the cells that they consist of, have no record in common. A record adds 1 to one
     count, a vector of norm R at most to one sum, and to one second moment, which is taken around what the *noisy* counts and sums say
     the cells' centres are, the outer product of a vector of norm r at most with itself, of norm r^2 at most as it is `packed`.
-    R and r are public. Norms are bounded after the subtractions, and what is not finite counts as zero, so that no record adds
+    R is public, and r is, or follows from the noisy histogram, in which a record adds 1 to one number. In a round a record adds a vector
+    of norm r at most, its count included, to the sum of one cell, whose centres follow from noisy sums alone.
+    Norms are bounded after the subtractions, and what is not finite counts as zero, so that no record adds
     more whatever the codec makes of it. An exchange moves each by twice that at most.
 
-    A group adds no more than a record: one of its records, drawn at random, says in which cell it counts, and the mean of
-    those of its records that lie there stands for it, in the sum and in the second moment.
+    A group adds no more than a record: one of its records, drawn at random, says in which cell it counts, and how far out it lies, and the mean of
+    those of its records that lie there stands for it, in the sums and in the second moment.
 
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
-    with spending(access, events, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
-        source, images = source or system_source(), visit.images
-        moments = queries.moments_of(
-            images, events, reference, classes=classes, codec=codec, device=device, source=source, progress=progress
+    with spending(access, events.paid, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
+        moments = moments_of(
+            visit.images,
+            events,
+            reference,
+            settings,
+            classes=classes,
+            codec=codec,
+            device=device,
+            source=source or system_source(),
+            progress=progress,
         )
         entries = visit.entries
     return Paid(moments, entries, visit.payment)

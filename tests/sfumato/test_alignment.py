@@ -42,6 +42,7 @@ def moments(classes, reference, noise=0.0):
         1.0,
         noise / 10 + 1e-9,
         noise + 1e-9,
+        reference.residual,
     )
 
 
@@ -162,6 +163,7 @@ def test_cells_are_drawn_by_their_counts():
             1.0,
             1.0,
             1.0,
+            reference.residual,
         ),
         reference,
     )

@@ -6,7 +6,8 @@ the ledger (which remembers them). Units: `noise_multiplier` is the standard dev
 largest l2 norm that one record can contribute.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -91,6 +92,39 @@ class Uncertified(Event):
     def uncertified(self, relation: Relation) -> str:
         """Its own reason, under both relations."""
         return self.reason
+
+
+class MomentEvents(Section):
+    """The events of the moments of all classes; `paid` has them in the order in which they are asked."""
+
+    counts: DiscreteHistogram
+    means: Gaussian
+    distances: DiscreteHistogram | None = None
+    """None: no histogram of distances bounds what counts for a covariance."""
+    covariances: Gaussian
+    rounds: Gaussian | None = None
+    """Rounds of k-means; None: a class consists of no cells of its own."""
+
+    @property
+    def paid(self) -> tuple[DiscreteHistogram | Gaussian, ...]:
+        """All of them."""
+        events = (self.counts, self.means, self.distances, self.covariances, self.rounds)
+        return tuple(event for event in events if event is not None)
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> Self:
+        """The same from `paid`; raises `ValueError` for other events."""
+        whole = [event for event in events if isinstance(event, DiscreteHistogram)]
+        gaussian = [event for event in events if isinstance(event, Gaussian)]
+        if len(whole) + len(gaussian) < len(events) or not 1 <= len(whole) <= 2 or not 2 <= len(gaussian) <= 3:
+            raise ValueError(f"no events of class moments: {[type(event).__name__ for event in events]}")
+        return cls(
+            counts=whole[0],
+            means=gaussian[0],
+            distances=whole[1] if len(whole) == 2 else None,
+            covariances=gaussian[1],
+            rounds=gaussian[2] if len(gaussian) == 3 else None,
+        )
 
 
 AnyEvent = Annotated[

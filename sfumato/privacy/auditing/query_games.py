@@ -16,6 +16,7 @@ probability of at most `FALSE_ALARM` each. Not covered: records other than the w
 in front of a query, which simple features replace; rounding in sums of many records.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,16 +27,17 @@ import torch
 from torch import Tensor
 
 from sfumato import alignment
-from sfumato.alignment import Reference, packed
-from sfumato.config import Judge, Relation
+from sfumato.alignment import Moments, Reference, packed
+from sfumato.config import Alignment, Judge, Relation
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS
-from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian, MomentEvents
 from sfumato.privacy.auditing.audit import epsilon_lower_bound
 from sfumato.privacy.auditing.findings import Bound, Fit
 from sfumato.privacy.auditing.games import GAMES
 from sfumato.privacy.auditing.white_box import MOST, SLACK, cost, noise_faults
 from sfumato.privacy.engine import queries
+from sfumato.privacy.engine.class_moments import moments_of
 from sfumato.privacy.noise import Source, system_source
 
 CLASSES, OPTIONS, SIDE = 20, 5, 4
@@ -145,64 +147,90 @@ def _whole(event: DiscreteHistogram, residual: Tensor, *, record: int) -> Part:
     return Part(0, 0, residual.double() / event.noise_multiplier, shift)
 
 
-def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each: int = 1) -> Query:
-    """Moments of classes; the record lies so far out that it weighs R in its sum and r^2 in its second moment."""
-    of_counts, of_sums, of_seconds = (event.noise_multiplier for event in (events[0], events[1], events[2]))
-    numbers, where = SIDE**2, _reference()
-    centroids = where.centroids
+def taking_moments(events: MomentEvents, *, each: int = 1) -> Query:
+    """Moments of classes; the record lies so far out that it weighs R in its sum, and as much as it may in its second moment and in each round."""
+    numbers, settings = SIDE**2, Alignment(cells=CELLS)
+    where = _reference(1 if events.rounds else CELLS)
     row, column = torch.triu_indices(numbers, numbers)
-    diagonal = row == column
+    diagonal, paid = row == column, events.paid
+    of = {id(event): place for place, event in enumerate(paid)}
+    others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
 
     def play(there: bool, source: Source) -> list[Part]:
-        moments = queries.moments_of(
+        moments = moments_of(
             made_up(there, each, classes=ALIGNED),
             events,
             where,
+            settings,
             classes=ALIGNED,
             codec=PIXELS,
             device=CPU,
             source=source,
         )
-        expected = [
-            torch.zeros_like(part, dtype=torch.float64) for part in (moments.counts, moments.sums, moments.seconds)
-        ]
-        moved = [part.clone() for part in expected]
-        # Residuals are taken around the centres that the noisy counts and sums give.
+        counts, sums, seconds = (
+            (seen.double(), torch.zeros_like(seen, dtype=torch.float64), torch.zeros_like(seen, dtype=torch.float64))
+            for seen in (moments.counts, moments.sums, moments.seconds)
+        )
+        distances = [moments.distances.double(), *(torch.zeros_like(moments.distances.double()) for _ in range(2))]
+        rounds = [moments.rounds, torch.zeros_like(moments.rounds), torch.zeros_like(moments.rounds)]
+        # Residuals are taken around the centres that the noisy counts and sums give, and the rounds' cells are those of the round before.
         centres = alignment.centres(moments.counts, moments.sums, moments.mean_noise, where)
-        others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
-        for to, members in ((expected, others), (moved, record)):
+        nearest = cells_of_rounds(moments, where) if events.rounds else []
+        for to, members in ((1, others), (2, record)):
             for pixels, label in zip(members.pixels, members.labels.tolist(), strict=True):
                 v = torch.from_numpy(pixels).flatten().double() / 127.5 - 1
-                cell = int((v - centroids).norm(dim=1).argmin())
+                cell = int((v - where.centroids).norm(dim=1).argmin())
                 v = _shortened(v, RADIUS)
-                residual = _shortened(v - centres[label, cell], RESIDUAL)
-                to[0][label, cell] += 1
-                to[1][label, cell] += v
-                to[2][label] += packed(torch.outer(residual, residual))
-        units = (of_counts, of_sums * RADIUS, of_seconds * RESIDUAL**2)
-        let_out = (moments.counts.double(), moments.sums, moments.seconds)
-        counts, sums, seconds = (
-            ((seen - known) / size, shift / size)
-            for seen, known, shift, size in zip(let_out, expected, moved, units, strict=True)
-        )
-        return [
-            Part(0, 0, *(part.flatten() for part in counts)),
-            Part(1, 0, *(part.flatten() for part in sums)),
-            *(
-                Part(2, 0, *(part[label, some].flatten() for part in seconds))
-                for label in range(ALIGNED)
-                for some in (diagonal, ~diagonal)
-            ),
+                apart = v - centres[label, cell]
+                residual = _shortened(apart, moments.residual)
+                counts[to][label, cell] += 1
+                sums[to][label, cell] += v
+                seconds[to][label] += packed(torch.outer(residual, residual))
+                if events.distances:
+                    reached = int((float(apart.norm()) <= alignment.reaches(RADIUS)).sum())
+                    distances[to][max(0, reached - 1)] += 1
+                for number, places in enumerate(nearest):
+                    own = int((apart - places[label]).norm(dim=1).argmin())
+                    rounds[to][number, label, own] += alignment.weighed(residual[None], moments.residual)[0]
+
+        def part(event: Gaussian | DiscreteHistogram, look: int, size: float, numbers_of: Sequence[Tensor]) -> Part:
+            seen, known, shift = numbers_of
+            unit = event.noise_multiplier * size
+            return Part(of[id(event)], look, ((seen - known) / unit).flatten(), (shift / unit).flatten())
+
+        parts = [part(events.counts, 0, 1, counts), part(events.means, 0, RADIUS, sums)]
+        if events.distances:
+            parts.append(part(events.distances, 0, 1, distances))
+        parts += [
+            part(events.covariances, 0, moments.residual**2, [one[label, some] for one in seconds])
+            for label in range(ALIGNED)
+            for some in (diagonal, ~diagonal)
         ]
+        if events.rounds:
+            parts += [
+                part(events.rounds, number, moments.residual, [one[number] for one in rounds])
+                for number in range(len(moments.rounds))
+            ]
+        return parts
 
-    return Query("class moments", events, play, ((0, (0, 1, 2)), (2, (2,))))
+    # The record weighs in full where what decides on its cell is silent: all at once, or the second moments and rounds after the rest.
+    first = 3 if events.distances else 2
+    later = tuple(of[id(event)] for event in (events.covariances, events.rounds) if event)
+    return Query("class moments", paid, play, ((0, tuple(range(len(paid)))), (first, later)))
 
 
-def _reference() -> Reference:
+def cells_of_rounds(moments: Moments, where: Reference) -> list[Tensor]:
+    """The cells' centres `[classes, cells, d]`, minus the class's mean, that each round of k-means has asked with."""
+    spreads, _ = alignment.covariances(moments, where)
+    asked = [alignment.starting(spreads, moments.rounds.shape[2])]
+    return [*asked, *(alignment.refined(noisy, moments, spreads)[0] for noisy in moments.rounds[:-1])]
+
+
+def _reference(cells: int = CELLS) -> Reference:
     """Made-up public images with cells."""
     numbers = SIDE**2
-    eye, centroids = torch.eye(numbers, dtype=torch.float64), torch.zeros(CELLS, numbers, dtype=torch.float64)
-    centroids[:, 0] = torch.linspace(-0.5, 0.5, CELLS)
+    eye, centroids = torch.eye(numbers, dtype=torch.float64), torch.zeros(cells, numbers, dtype=torch.float64)
+    centroids[:, 0] = torch.linspace(-0.5, 0.5, cells) if cells > 1 else 0
     return Reference(torch.zeros(numbers, dtype=torch.float64), eye, eye, centroids, RADIUS, RESIDUAL)
 
 
@@ -322,10 +350,8 @@ def queries_of(
         for event in events
         if isinstance(event, DiscreteHistogram)
     ]
-    if len(moments) == 3:
-        first, second, third = moments
-        if isinstance(first, DiscreteHistogram) and isinstance(second, Gaussian) and isinstance(third, Gaussian):
-            queries_paid.append(taking_moments((first, second, third), each=each))
+    with contextlib.suppress(ValueError):
+        queries_paid.append(taking_moments(MomentEvents.of(moments), each=each))
     for make_sums, events in ((summing, central), (embedding_sums, embedding)):
         queries_paid += [make_sums(event, each=each) for event in events if isinstance(event, Gaussian)]
     usual = settings or Judge()

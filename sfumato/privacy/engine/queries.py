@@ -1,5 +1,5 @@
-"""The priced queries behind the open door: class counts, votes, moments of classes, central images, mean embeddings, a linear
-head.
+"""The priced queries behind the open door: class counts, votes, central images, mean embeddings, a linear head. Moments of classes
+have a file of their own (`class_moments`).
 
 This file bounds and noises each query, apart from the door and the ledger (`sfumato.privacy.mechanisms` calls the queries and
 states their prices), so that an audit can run on made-up records the very code that a run pays for.
@@ -12,16 +12,15 @@ import torch
 from torch import Tensor
 
 from sfumato import alignment
-from sfumato.alignment import Moments, Reference
+from sfumato.alignment import Reference
 from sfumato.config import Judge
 from sfumato.images import ImageSet, to_unit
 from sfumato.judge import unit
 from sfumato.latents import Codec, within
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, SubsampledGaussian
 from sfumato.privacy.engine.linear_head import train_head
-from sfumato.privacy.noise import Source, noised, reach
-from sfumato.privacy.units import one_of_each, owners, speakers, units_of
-from sfumato.progress import Progress, silent
+from sfumato.privacy.noise import Source, noised
+from sfumato.privacy.units import one_of_each, owners, units_of
 
 CHUNK = 1024
 """Records looked at together."""
@@ -95,59 +94,6 @@ def learnt_head(
         expected=max(1, records),
         noised=with_noise,
     )
-
-
-def moments_of(
-    images: ImageSet,
-    events: tuple[DiscreteHistogram, Gaussian, Gaussian],
-    reference: Reference,
-    *,
-    classes: int,
-    codec: Codec,
-    device: torch.device,
-    source: Source,
-    progress: Progress = silent,
-) -> Moments:
-    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each.
-
-    Many parameters: each is a tensor, or a number of one formula.
-    """
-    of_counts, of_sums, of_seconds = events
-    y = torch.as_tensor(images.labels)
-    cells, numbers = len(reference.centroids), len(reference.mean)
-    latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()
-    away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
-    cell = reference.cells(away)
-    away = within(away, reference.radius)
-    place = y * cells + cell
-    speaking, owner = speakers(images, source)
-    counts = torch.bincount(place[speaking], minlength=classes * cells)
-    counts = counts + source.discrete_gaussian(counts.shape, of_counts.noise_multiplier)
-    in_cell = place == place[speaking][owner]
-    weight = in_cell.double() / torch.bincount(owner[in_cell], minlength=len(speaking))[owner]
-
-    sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
-    for part in torch.arange(len(away)).split(alignment.CHUNK):
-        sums.index_add_(0, place[part], weight[part, None] * away[part].double())
-    noise, radius = of_sums.noise_multiplier, reference.radius
-    (sums,) = noised([sums], noise_multiplier=noise, norm=radius, numbers=sums.numel(), source=source)
-    mean_noise = noise * reach(radius, sums.numel())
-    shape = (classes, cells)
-    centres = alignment.centres(counts.view(shape), sums.view(*shape, -1), mean_noise, reference)
-
-    largest, seconds = reference.residual**2, []
-    noise = of_seconds.noise_multiplier
-    size = classes * numbers * (numbers + 1) // 2
-    for label in range(classes):
-        total = torch.zeros(numbers, numbers, dtype=torch.float64)
-        for part in torch.nonzero(y == label)[:, 0].split(alignment.CHUNK):
-            residuals = within(away[part].double() - centres[label, cell[part]], reference.residual)
-            total += (weight[part, None] * residuals).T @ residuals
-        packed = [alignment.packed(total)]
-        seconds += noised(packed, noise_multiplier=noise, norm=largest, numbers=size, source=source)
-        progress(label + 1, classes)
-    noises = of_counts.noise_multiplier, mean_noise, noise * reach(largest, size)
-    return Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noises)
 
 
 def central_sums(

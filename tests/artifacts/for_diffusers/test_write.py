@@ -72,7 +72,7 @@ def put(folder, settings, shape, *, model=None, codec=None, maps=None, method="t
         parts.append("autoencoder")
     if maps:
         (place / "moments").mkdir()
-        nothing = Moments(torch.zeros(3), torch.zeros(3), torch.zeros(3), 1.0, 1.0, 1.0)
+        nothing = Moments(torch.zeros(3), torch.zeros(3), torch.zeros(3), 1.0, 1.0, 1.0, 1.0)
         save_maps(place / "moments", nothing, maps, FACTS.classes)
         parts.append("moments")
     (place / "model.json").write_text(json.dumps(description(settings.what(), FACTS, parts)))

@@ -35,6 +35,7 @@ from sfumato.methods.plan import (
 )
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.privacy.accounting.events import MomentEvents
 from sfumato.privacy.door import Access
 from sfumato.privacy.mechanisms import (
     drawn,
@@ -98,7 +99,7 @@ class World:
         parts, plan, entries = self.parts, self.plan, {}
         if plan.moments:
             moments = noisy_moments(
-                access(STAGE_MOMENTS, self), plan.events(STAGE_MOMENTS), self.reference, classes=len(self.facts.classes),
+                access(STAGE_MOMENTS, self), MomentEvents.of(plan.events(STAGE_MOMENTS)), self.reference, plan.moments, classes=len(self.facts.classes),
                 codec=parts.codec, **others,
             )  # fmt: skip
             parts = replace(parts, alignment=fitted(moments.result, self.reference))

@@ -27,7 +27,7 @@ from sfumato.methods.plan import (
 )
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import DiscreteHistogram
+from sfumato.privacy.accounting.events import DiscreteHistogram, MomentEvents
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.settings import resolve
 from tests.spends import KEYS
@@ -367,11 +367,15 @@ def test_asking_for_the_classes_is_priced_with_everything_else(method, relation)
 def test_moments_are_priced_with_everything_else(method, relation):
     """Alone they cost their share of the target, or all of it where nothing else is asked."""
     terms = ["alignment.kind=moments", "alignment.share=0.3", "privacy.epsilon=3", f"privacy.relation={relation}"]
-    plan = planned(method, *terms, *({"rapid": ["method.votes=false"]}.get(method, [])))
-    counts, mean, second = plan.events(STAGE_MOMENTS)
-    assert plan.moments and mean == second
-    assert counts.noise_multiplier == pytest.approx(2 * mean.noise_multiplier)
-    alone = accountant.epsilon([counts, mean, second], plan.privacy.delta, relation)
+    cells = ["alignment.cells=8", "alignment.rounds=2"]
+    plan = planned(method, *terms, *cells, *({"rapid": ["method.votes=false"]}.get(method, [])))
+    paid = MomentEvents.of(plan.events(STAGE_MOMENTS))
+    assert plan.moments and paid.means == paid.covariances and paid.paid == plan.events(STAGE_MOMENTS)
+    times = (2, 4, 2)
+    for event, more in zip((paid.counts, paid.distances, paid.rounds), times, strict=True):
+        assert event.noise_multiplier == pytest.approx(more * paid.means.noise_multiplier)
+    assert paid.rounds.count == 2
+    alone = accountant.epsilon(paid.paid, plan.privacy.delta, relation)
     assert alone == pytest.approx(3.0 if method == "moments" else 0.9, rel=0.01)
     assert 2.97 <= plan.certificate.epsilon <= 3
     priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)

@@ -11,20 +11,31 @@ import torch
 
 from sfumato import alignment
 from sfumato.alignment import Reference, packed, unpacked
+from sfumato.config import Alignment
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS
 from sfumato.privacy import door, mechanisms, noise
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, MomentEvents
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import noisy_moments
 from sfumato.privacy.noise import Source
+from sfumato.privacy.units import speakers
 from tests.seeded import seeded_source
 from tests.spends import KEYS
 
 DIGITS = PrivateSet(name="digits", source="digits", share=0.1395)
-EVENTS = (DiscreteHistogram(noise_multiplier=3.0), Gaussian(noise_multiplier=4.0), Gaussian(noise_multiplier=5.0))
+EVENTS = MomentEvents(
+    counts=DiscreteHistogram(noise_multiplier=3.0),
+    means=Gaussian(noise_multiplier=4.0),
+    covariances=Gaussian(noise_multiplier=5.0),
+)
+MORE = EVENTS.model_copy(
+    update={"distances": DiscreteHistogram(noise_multiplier=6.0), "rounds": Gaussian(noise_multiplier=7.0, count=2)}
+)
+"""With a histogram of distances and two rounds of k-means."""
+HOW = Alignment(kind="moments", cells=2, inside=0.5)
 SMALL = 4
 """Numbers of the made-up images, 2x2 grey levels."""
 
@@ -77,7 +88,7 @@ def mechanism(images, where, monkeypatch, silent=False, codec=PIXELS, source=Non
         if silent:
             patch.setattr(Source, "discrete_gaussian", lambda self, shape, _: torch.zeros(*shape, dtype=torch.int64))
             patch.setattr(Source, "steps", lambda self, shape, _: torch.zeros(*shape, dtype=torch.float64))
-        return noisy_moments(None, events, where, classes=len(images.classes), codec=codec, source=source).result
+        return noisy_moments(None, events, where, HOW, classes=len(images.classes), codec=codec, source=source).result
 
 
 def test_without_noise_it_is_what_a_loop_finds(monkeypatch):
@@ -118,11 +129,16 @@ class Crafted:
 @pytest.mark.parametrize("cells", [1, 2])
 def test_no_neighbour_moves_a_moment_farther_than_the_price_says(grouped, cells, monkeypatch):
     """Every small set against the same with one unit more and with one exchanged; crafted latents among them."""
-    where = reference(SMALL, cells=cells, radius=1.5, residual=0.9)
+    where, events = reference(SMALL, cells=cells, radius=1.5, residual=0.9), MORE if cells == 1 else EVENTS
     records = {0: (0, 10), 1: (1, 255), 2: (2, 245), 3: (1, 120), 4: (0, 250)}
     units = [[one] for one in records] if not grouped else [[0], [1, 1, 2], [0, 4, 4, 3], [2, 3, 1, 0]]
     fixed = torch.zeros(3, cells, SMALL, dtype=torch.float64)
     monkeypatch.setattr(alignment, "centres", lambda *_: fixed)  # what was let out before is the same for neighbours
+    own = torch.eye(3, 2, dtype=torch.float64)[..., None].expand(3, 2, SMALL)
+    monkeypatch.setattr(alignment, "covariances", lambda *_: (None, None))
+    monkeypatch.setattr(alignment, "starting", lambda *_: own)
+    monkeypatch.setattr(alignment, "refined", lambda *_: (-own, None))
+    monkeypatch.setattr(alignment, "bound_of", lambda *_: 0.7)
 
     def moments(chosen):
         members = [(unit, one) for unit, name in enumerate(chosen) for one in units[name]]
@@ -132,15 +148,19 @@ def test_no_neighbour_moves_a_moment_farther_than_the_price_says(grouped, cells,
         labels = np.array([records[one][0] for _, one in members], np.int64)
         groups = np.array([unit for unit, _ in members], np.int64)
         images = ImageSet(pixels, labels, ("a", "b", "c"), groups if grouped else None)
-        return mechanism(images, where, monkeypatch, silent=True, codec=Crafted(), source=seeded_source(7))
+        return mechanism(
+            images, where, monkeypatch, silent=True, codec=Crafted(), source=seeded_source(7), events=events
+        )
 
     limits = {"counts": 1.0, "sums": 1.5, "seconds": 0.81}
+    if events.rounds:
+        limits |= {"seconds": 0.49, "distances": 1.0, "first": 0.7, "second": 0.7}
     for base in ([], [0], [0, 1, 3]):
         without = moments(base)
         with_one = [moments([*base, name]) for name in range(len(units))]
         for field, limit in limits.items():
-            values = [getattr(one, field).double() for one in with_one]
-            added = [float((value - getattr(without, field)).norm()) for value in values]
+            values = [part_of(one, field) for one in with_one]
+            added = [float((value - part_of(without, field)).norm()) for value in values]
             assert max(added) <= limit * 1.002 and all(math.isfinite(one) for one in added), (
                 "the grid adds a thousandth"
             )
@@ -150,24 +170,93 @@ def test_no_neighbour_moves_a_moment_farther_than_the_price_says(grouped, cells,
         )
 
 
+def part_of(moments, field):
+    """A field of the moments, or one round of k-means by its place in words."""
+    if field in ("first", "second"):
+        return moments.rounds[("first", "second").index(field)]
+    return getattr(moments, field).double()
+
+
+def test_the_noise_of_distances_and_rounds_is_that_of_their_events(monkeypatch):
+    where = reference(SMALL, radius=2.0, residual=1.5)
+    images = ImageSet(np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]), ("a", "b", "c"))
+    found = [mechanism(images, where, monkeypatch, events=MORE) for _ in range(60)]
+    assert torch.stack([one.distances for one in found]).double().std() == pytest.approx(6.0, rel=0.1)
+    assert all(one.residual == 1.5 for one in found), "three records say nothing beside that noise"
+    rounds = torch.stack([one.rounds for one in found])
+    assert rounds.std() == pytest.approx(7.0 * 1.5, rel=0.1) and found[0].round_noise == pytest.approx(10.5, rel=2e-3)
+    assert abs(float((rounds[:, 0] * rounds[:, 1]).mean())) < 0.1 * 10.5**2, "each round has noise of its own"
+
+
+def test_a_narrow_class_far_from_the_public_images_is_bounded_by_how_narrow_it_is(monkeypatch):
+    """Half of the records lie within the bound, up to the fineness of the histogram; without noise."""
+    generator = np.random.default_rng(0)
+    pixels = (200 + 10 * generator.standard_normal((400, 1, 2, 2))).clip(0, 255).astype(np.uint8)
+    images = ImageSet(pixels, np.zeros(400, np.int64), ("a",))
+    where = reference(SMALL, radius=5.0, residual=3.5)
+    found = mechanism(images, where, monkeypatch, silent=True, events=MORE)
+    away = torch.from_numpy(pixels).flatten(1).double() / 127.5 - 1
+    apart = (away - away.mean(0)).norm(dim=1)
+    assert float(found.distances.sum()) == 400
+    assert 0.45 < float((apart <= found.residual).double().mean()) < 0.75 and found.residual < 0.3
+    wide = mechanism(images, where, monkeypatch, silent=True)
+    assert wide.residual == 3.5 and found.second_noise < wide.second_noise / 100
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["records", "groups"])
+def test_rounds_of_k_means_are_what_a_loop_finds(grouped, monkeypatch):
+    """Two rounds, record by record; a group adds the mean of its members beside the one that speaks, whose draw is the same."""
+    generator = np.random.default_rng(1)
+    pixels, labels = generator.integers(0, 256, (60, 1, 2, 2)).astype(np.uint8), generator.integers(0, 2, 60)
+    groups = np.arange(60) // 3 if grouped else None
+    images, where = ImageSet(pixels, labels, ("a", "b"), groups), reference(SMALL, radius=1.5, residual=0.9)
+    found = mechanism(images, where, monkeypatch, silent=True, events=MORE, source=seeded_source(3))
+    speaking, owner = speakers(images, seeded_source(3))
+    spreads, _ = alignment.covariances(found, where)
+    middle = alignment.centres(found.counts, found.sums, found.mean_noise, where)[:, 0].numpy()
+    away = pixels.reshape(60, SMALL).astype(np.float32) / 127.5 - 1 + 0.2
+    away = np.stack([v * min(1, 1.5 / np.linalg.norm(v)) for v in away]).astype(np.float64)
+    centres, clip = alignment.starting(spreads, 2), found.residual
+    for noisy in found.rounds:
+        cell = [
+            int((torch.tensor(v - middle[y]) - centres[y]).norm(dim=1).argmin())
+            for v, y in zip(away, labels, strict=True)
+        ]
+        expected = np.zeros((2, 2, SMALL + 1))
+        for unit, leader in enumerate(speaking.tolist()):
+            beside = [
+                i
+                for i in np.flatnonzero(owner.numpy() == unit)
+                if (labels[i], cell[i]) == (labels[leader], cell[leader])
+            ]
+            for i in beside:
+                left = away[i] - middle[labels[i]]
+                left = left * min(1, clip / np.linalg.norm(left)) / len(beside)
+                added = [*(math.sqrt(0.9) * left), math.sqrt(0.1) * clip / len(beside)]
+                expected[labels[i], cell[i]] += added
+        assert np.abs(noisy.numpy() - expected).max() < 2e-3, "but for the grid"
+        centres = alignment.refined(noisy, found, spreads)[0]
+
+
 def test_the_price_is_written_before_the_door_opens_and_an_empty_set_is_no_error(ledger, monkeypatch):
-    paid = noisy_moments(access(ledger), EVENTS, reference(), classes=10)
+    paid = noisy_moments(access(ledger), MORE, reference(), HOW, classes=10)
     assert [entry.kind for entry in ledger.entries()] == ["reserve", "open"]
     ((entry, events),) = ledger.spends("digits")
-    assert events == EVENTS and entry.body["arithmetic"] == f"{noise.DISCRETE}; {noise.ON_GRID}"
-    assert entry.body["epsilon"] == pytest.approx(accountant.epsilon(EVENTS, 1e-5))
+    assert events == MORE.paid and entry.body["arithmetic"] == f"{noise.DISCRETE}; {noise.ON_GRID}"
+    assert entry.body["epsilon"] == pytest.approx(accountant.epsilon(MORE.paid, 1e-5))
     paid.payment.commit(ledger, "a" * 64)
     assert set(paid.entries.values()) == {"DP"} and ledger.verify() == [] and ledger.replay() == []
     assert paid.result.sums.shape == (10, 1, 64) and paid.result.seconds.shape == (10, 64 * 65 // 2)
+    assert paid.result.rounds.shape == (2, 10, 2, 65) and paid.result.distances.shape == (alignment.BINS,)
     nobody = ImageSet(np.zeros((0, 1, 2, 2), np.uint8), np.zeros(0, np.int64), ("a", "b"))
-    found = mechanism(nobody, reference(SMALL), monkeypatch, silent=True)
-    assert float(found.sums.norm() + found.seconds.norm()) == 0
+    found = mechanism(nobody, reference(SMALL), monkeypatch, silent=True, events=MORE)
+    assert float(found.sums.norm() + found.seconds.norm() + found.rounds.norm()) == 0 and found.residual == 2.0
 
 
 def test_a_comparison_is_a_look_and_injected_noise_is_internal(ledger):
-    noisy_moments(access(ledger, comparison=True), EVENTS, reference(), classes=10)
+    noisy_moments(access(ledger, comparison=True), EVENTS, reference(), HOW, classes=10)
     assert [entry.kind for entry in ledger.entries()] == ["look"]
-    paid = noisy_moments(access(ledger), EVENTS, reference(), classes=10, source=seeded_source(1))
+    paid = noisy_moments(access(ledger), EVENTS, reference(), HOW, classes=10, source=seeded_source(1))
     assert set(paid.entries.values()) == {"INTERNAL"}
 
 
@@ -177,9 +266,10 @@ def test_it_finds_the_classes_of_real_images(ledger):
             torch.as_tensor(visit.images.labels),
             torch.as_tensor(visit.images.pixels).flatten(1).double() / 127.5 - 1,
         )
-    faint = (DiscreteHistogram(noise_multiplier=1e-6), Gaussian(noise_multiplier=1e-6), Gaussian(noise_multiplier=1e-6))
+    tiny = Gaussian(noise_multiplier=1e-6)
+    faint = MomentEvents(counts=DiscreteHistogram(noise_multiplier=1e-6), means=tiny, covariances=tiny)
     where = reference(radius=20.0, residual=20.0)
-    found = noisy_moments(access(ledger), faint, where, classes=10).result
+    found = noisy_moments(access(ledger), faint, where, HOW, classes=10).result
     for label in range(10):
         own = x[y == label]
         assert int(found.counts[label]) == len(own)

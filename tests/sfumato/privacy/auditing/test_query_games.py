@@ -8,7 +8,7 @@ import torch
 
 from sfumato import alignment
 from sfumato.config import Judge
-from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, SubsampledGaussian
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, MomentEvents, SubsampledGaussian
 from sfumato.privacy.auditing import query_games
 from sfumato.privacy.auditing.findings import FALSE_ALARM
 from sfumato.privacy.auditing.query_games import (
@@ -21,21 +21,26 @@ from sfumato.privacy.auditing.query_games import (
     taking_moments,
     voting,
 )
-from sfumato.privacy.engine import linear_head, queries
+from sfumato.privacy.engine import class_moments, linear_head, queries
 from sfumato.privacy.noise import Source
 from sfumato.privacy.units import single_records
 from tests.seeded import seeded_source
 
 DELTA = 1e-5
 COUNTS = DiscreteHistogram(noise_multiplier=4.0)
-MOMENTS = (DiscreteHistogram(noise_multiplier=8.0), Gaussian(noise_multiplier=6.0), Gaussian(noise_multiplier=6.0))
+SUMS = Gaussian(noise_multiplier=6.0)
+MOMENTS = MomentEvents(counts=DiscreteHistogram(noise_multiplier=8.0), means=SUMS, covariances=SUMS.model_copy())
+REFINED = MOMENTS.model_copy(
+    update={"distances": DiscreteHistogram(noise_multiplier=20.0), "rounds": Gaussian(noise_multiplier=12.0, count=2)}
+)
 GRADIENTS = Gaussian(noise_multiplier=12.0, count=10)
 QUERIES = {
     "class counts": lambda each: counting(COUNTS, each=each),
     "class votes": lambda each: voting(COUNTS, each=each),
     "class moments": lambda each: taking_moments(MOMENTS, each=each),
-    "central images": lambda each: summing(MOMENTS[1], each=each),
-    "mean embeddings": lambda each: embedding_sums(MOMENTS[1], each=each),
+    "class moments, k-means": lambda each: taking_moments(REFINED, each=each),
+    "central images": lambda each: summing(SUMS, each=each),
+    "mean embeddings": lambda each: embedding_sums(SUMS, each=each),
     "paid judge": lambda each: learning_head(GRADIENTS, Judge(), each=each),
 }
 """Each about epsilon 1."""
@@ -60,7 +65,7 @@ def test_a_query_that_does_what_its_entry_says_has_no_fault_and_nearly_its_price
     seeds = itertools.count()
     monkeypatch.setattr(query_games, "system_source", lambda: seeded_source(next(seeds)))
     fit, bound = fit_of(name, each)
-    assert fit.what == name and fit.faults == (), f"false alarms: {FALSE_ALARM}"
+    assert fit.what == name.partition(",")[0] and fit.faults == (), f"false alarms: {FALSE_ALARM}"
     assert fit.contribution == pytest.approx(1, abs=2e-3), "the record weighs as much as it can"
     assert fit.noise == pytest.approx(1, abs=0.12) and 1 <= fit.noise_at_most < 1.3
     assert 0.7 * fit.priced < fit.epsilon <= fit.priced and bound.epsilon <= fit.priced
@@ -73,7 +78,8 @@ def less_noise(monkeypatch, share):
     def noised(values, *, noise_multiplier, **given):
         return real(values, noise_multiplier=share * noise_multiplier, **given)
 
-    monkeypatch.setattr(queries, "noised", noised)
+    for asking in (queries, class_moments):
+        monkeypatch.setattr(asking, "noised", noised)
     monkeypatch.setattr(Source, "discrete_gaussian", lambda self, shape, sigma: whole(self, shape, share * sigma))
 
 
@@ -123,7 +129,7 @@ def test_more_looks_than_are_paid_for_are_found(monkeypatch):
 
 
 def test_records_whose_norm_is_not_bounded_are_found(monkeypatch):
-    monkeypatch.setattr(queries, "within", lambda x, most: x)
+    monkeypatch.setattr(class_moments, "within", lambda x, most: x)
     faults = " ".join(fit_of("class moments")[0].faults)
     assert "one record moved the gaussian by 2.0" in faults, "4 for a radius of 2"
 
@@ -151,7 +157,7 @@ def test_a_second_moment_of_the_wrong_norm_is_found(monkeypatch):
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_noise_on_a_part_of_the_second_moments_is_found(monkeypatch, diagonal):
-    real = queries.noised
+    real = class_moments.noised
 
     def partly(values, **given):
         found = real(values, **given)
@@ -163,12 +169,12 @@ def test_noise_on_a_part_of_the_second_moments_is_found(monkeypatch, diagonal):
             ]
         return found
 
-    monkeypatch.setattr(queries, "noised", partly)
+    monkeypatch.setattr(class_moments, "noised", partly)
     assert fit_of("class moments")[0].faults
 
 
 def test_one_noise_for_the_second_moments_of_all_classes_is_found(monkeypatch):
-    real, kept = queries.noised, []
+    real, kept = class_moments.noised, []
 
     def again(values, **given):
         if values[0].ndim > 1:
@@ -177,7 +183,7 @@ def test_one_noise_for_the_second_moments_of_all_classes_is_found(monkeypatch):
         kept.append(real([0 * values[0]], **given)[0])
         return [values[0] + kept[0]]
 
-    monkeypatch.setattr(queries, "noised", again)
+    monkeypatch.setattr(class_moments, "noised", again)
     assert "the noise of one tensor comes again in another" in fit_of("class moments")[0].faults
 
 
@@ -186,7 +192,7 @@ def test_centres_that_know_the_sums_before_their_noise_are_found(monkeypatch):
 
     Which of the two is seen follows the noise.
     """
-    real, true = queries.noised, []
+    real, true = class_moments.noised, []
 
     def noised(values, **given):
         if values[0].ndim > 1:
@@ -202,18 +208,33 @@ def test_centres_that_know_the_sums_before_their_noise_are_found(monkeypatch):
         def __getattr__(self, name):
             return knowing if name == "centres" else getattr(alignment, name)
 
-    monkeypatch.setattr(queries, "noised", noised)
-    monkeypatch.setattr(queries, "alignment", Seeing())
+    monkeypatch.setattr(class_moments, "noised", noised)
+    monkeypatch.setattr(class_moments, "alignment", Seeing())
     faults = " ".join(fit_of("class moments")[0].faults)
     assert "something else than its entry says of the others" in faults or "one record moved" in faults
 
 
 def test_queries_of_earlier_kinds_are_not_played():
-    found = queries_of([Gaussian(noise_multiplier=3.0)], [COUNTS], MOMENTS[:2], [GRADIENTS], None, each=2)
+    found = queries_of([Gaussian(noise_multiplier=3.0)], [COUNTS], MOMENTS.paid[:2], [GRADIENTS], None, each=2)
     assert [query.what for query in found] == ["class votes", "paid judge"]
     sampled = SubsampledGaussian(noise_multiplier=3.0, sample_rate=0.5, steps=2)
-    found = queries_of([], [], [], [], None, each=1, central=[MOMENTS[1], sampled])
+    found = queries_of([], [], [], [], None, each=1, central=[SUMS, sampled])
     assert [query.what for query in found] == ["central images"], "coins of samples are not known to a game"
+
+
+def test_a_round_of_k_means_that_counts_every_record_of_a_group_in_full_is_found(monkeypatch):
+    monkeypatch.setattr(class_moments.Records, "weights", lambda self, place: torch.ones(len(place)).double())
+    assert "one record moved the gaussian by 3" in " ".join(fit_of("class moments, k-means", each=3)[0].faults)
+
+
+def test_a_round_of_k_means_that_is_not_paid_for_is_found(monkeypatch):
+    real = class_moments.k_means
+
+    def once_more(records, moments, event, *others):
+        return real(records, moments, event.model_copy(update={"count": event.count + 1}), *others)
+
+    monkeypatch.setattr(class_moments, "k_means", once_more)
+    assert "it looks 5 times, and 4 are paid for" in fit_of("class moments, k-means")[0].faults
 
 
 def test_all_queries_of_a_run_are_guessed_by_together():
