@@ -58,7 +58,7 @@ def main() -> None:
     for name, x, y in stand_ins(photographs):
         z = encoded(x)
         for epsilon in given.epsilon:
-            noisy = moments(z, y, where, Alignment(kind="moments"), epsilon, seed=0)
+            noisy = moments(z, y, where, Alignment(kind="moments"), epsilon)
             ways = []
             for way in (one_level, banded):
                 alignment.levelled = way

@@ -92,7 +92,7 @@ class Bench:
 
     def maps(self, epsilon: float) -> ClassMaps:
         """Class maps at this price."""
-        return fitted(moments(self.z, self.y, self.where, Alignment(kind="moments"), epsilon, seed=0), self.where)
+        return fitted(moments(self.z, self.y, self.where, Alignment(kind="moments"), epsilon), self.where)
 
 
 def trained(bench: Bench, maps: ClassMaps, of_moments_alone: float, changes: dict[str, Any] | None) -> torch.nn.Module:

@@ -83,7 +83,7 @@ class Bench:
         """Class maps for this price."""
         settings = config.Alignment(kind="moments", clusters=clusters)
         where = measured(self.public, self.public_y, settings, seed=0)
-        return fitted(moments(self.z, self.y, where, settings, epsilon, self.given.seed), where)
+        return fitted(moments(self.z, self.y, where, settings, epsilon), where)
 
     def aligned(self, maps: ClassMaps | None) -> Tensor:
         """The private latents, where the public ones lie."""

@@ -271,10 +271,11 @@ def centres(counts: Tensor, sums: Tensor, noise: float, reference: Reference) ->
     return shared + _signal(sums / number - shared, noise / number, values, vectors)
 
 
-def _signal(deviations: Tensor, noise: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
-    """The signal in deviations `[..., d]` with `noise` `[..., 1]` on each number, if it has the spectrum of the public images."""
+def _signal(deviations: Tensor, noise: Tensor, values: Tensor, vectors: Tensor, most: float = math.inf) -> Tensor:
+    """The signal in deviations `[..., d]` with `noise` `[..., 1]` on each number, if it has the spectrum of the variances `values` along
+    `vectors`, and at most so many times of them."""
     energy = (deviations.square().sum(-1, keepdim=True) - deviations.shape[-1] * noise.square()).clamp(min=0)
-    signal = energy / values.sum() * values
+    signal = (energy / values.sum()).clamp(max=most) * values
     return (deviations @ vectors) * (signal / (signal + noise.square())) @ vectors.T
 
 
@@ -429,7 +430,7 @@ def weighed(residuals: Tensor, residual: float) -> Tensor:
 def refined(noisy: Tensor, moments: Moments, spreads: Tensor) -> tuple[Tensor, Tensor]:
     """Centres `[classes, cells, d]`, minus the class's mean, and counts `[classes, cells]` from the noisy sums of a round
     `[classes, cells, d + 1]`. A centre's deviation shrinks towards the class's mean as far as it is noise, direction by direction of the
-    class's covariance of `spreads` `[classes, d, d]`."""
+    class's covariance of `spreads` `[classes, d, d]`, and is taken to vary no more than records do."""
     count_scale = math.sqrt(COUNT_SHARE) * moments.residual
     counts, sums = noisy[..., -1] / count_scale, noisy[..., :-1] / math.sqrt(1 - COUNT_SHARE)
     number = counts.clamp(min=max(1.0, moments.round_noise / count_scale))[..., None]
@@ -437,7 +438,7 @@ def refined(noisy: Tensor, moments: Moments, spreads: Tensor) -> tuple[Tensor, T
     moved = []
     for label, spread in enumerate(spreads):
         values, vectors = torch.linalg.eigh(spread)
-        moved.append(_signal(sums[label] / number[label], noise[label], values.clamp(min=0), vectors))
+        moved.append(_signal(sums[label] / number[label], noise[label], values.clamp(min=0), vectors, most=1.0))
     return torch.stack(moved), counts
 
 

@@ -1,6 +1,7 @@
 """The maps of aligned classes: exact inverses, noise that is known, classes without records."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -181,3 +182,82 @@ def test_too_many_numbers_are_refused_in_one_line():
         with pytest.raises(BadInput, match="latent.kind=kl") as refusal:
             refuse_size(shape, classes)
         assert "\n" not in str(refusal.value)
+
+
+def refined_moments(z, reference, cells, noise=0.0, rounds=3, residual=50.0):
+    """Moments of one class with rounds of k-means, each with so much noise on each number, as the mechanism makes them."""
+    generator = torch.Generator().manual_seed(4)
+    released = replace(moments([z], reference), residual=residual, round_noise=noise + 1e-9)
+    spreads, _ = alignment.covariances(released, reference)
+    middle = alignment.centres(released.counts, released.sums, released.mean_noise, reference)[:, 0]
+    away, y, asked = z.double() - reference.mean, torch.zeros(len(z), dtype=torch.long), []
+    centres = alignment.starting(spreads, cells)
+    for _ in range(rounds):
+        cell = alignment.nearest(away, y, middle[:, None] + centres)
+        sums = torch.zeros(cells, D + 1, dtype=torch.float64)
+        sums.index_add_(0, cell, alignment.weighed(away - middle, residual))
+        asked.append((sums + noise * torch.randn(sums.shape, generator=generator, dtype=torch.float64))[None])
+        centres, _ = alignment.refined(asked[-1], released, spreads)
+    return replace(released, rounds=torch.stack(asked))
+
+
+def test_own_cells_find_what_a_class_consists_of_and_leave_its_covariance_as_it_is():
+    """A class of two heaps, one three times as large: drawn with two cells it has two again; its mean and covariance stay."""
+    reference = public()
+    left, right = blob(7, count=3000) / 4 - 2.0, blob(8, count=1000) / 4 + 2.0
+    z = torch.cat([left, right])
+    maps = fitted(refined_moments(z, reference, 2), reference)
+    assert sorted(maps.weights[0].tolist()) == pytest.approx([0.25, 0.75], abs=0.02)
+    x = torch.randn(8000, D, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    x = reference.mean + x @ torch.linalg.cholesky(reference.covariance).T
+    y = torch.zeros(8000, dtype=torch.long)
+    drawn = maps.to_private(x.float().view(-1, 1, 2, 3), y, torch.Generator().manual_seed(1)).flatten(1)
+    assert torch.allclose(drawn.mean(0), z.mean(0), atol=0.1)
+    assert torch.allclose(torch.cov(drawn.T), torch.cov(z.T), atol=0.35), "of variances of 3 to 4"
+    middle = drawn.mean(1)
+    assert float(((middle > -0.8) & (middle < 0.8)).float().mean()) < 0.03, "hardly anything lies between the heaps"
+    one = fitted(moments([z], reference), reference)
+    middle = one.to_private(x.float().view(-1, 1, 2, 3), y, torch.Generator().manual_seed(1)).flatten(1).mean(1)
+    assert float(((middle > -0.8) & (middle < 0.8)).float().mean()) > 0.2, "as one Gaussian fills the gap"
+
+
+def test_records_go_to_the_public_side_by_their_own_cell_and_come_back():
+    reference = public()
+    z = torch.cat([blob(7, count=3000) / 4 - 2.0, blob(8, count=1000) / 4 + 2.0]).view(-1, 1, 2, 3)
+    maps = fitted(refined_moments(z.flatten(1), reference, 2), reference)
+    there = maps.to_public(z, torch.zeros(4000, dtype=torch.long)).flatten(1)
+    assert torch.allclose(there[:3000].mean(0), reference.mean.float(), atol=0.1)
+    assert torch.allclose(there[3000:].mean(0), reference.mean.float(), atol=0.1)
+    alone = torch.cat([maps.to_public(z[i : i + 1], torch.zeros(1, dtype=torch.long)) for i in range(20)])
+    assert torch.equal(alone.flatten(1), there[:20]), "each by itself"
+
+
+def test_centres_that_are_noise_shrink_to_the_mean_of_the_class():
+    reference, z = public(), blob(5)
+    quiet = fitted(refined_moments(z, reference, 8), reference)
+    loud = fitted(refined_moments(z, reference, 8, noise=1e5), reference)
+    spread = [float((maps.centres - maps.centres.mean(1, keepdim=True)).norm()) for maps in (quiet, loud)]
+    assert spread[1] < 0.2 * spread[0] and bool(torch.isfinite(loud.back).all())
+
+
+def test_what_centres_explain_leaves_a_covariance_that_is_positive():
+    spread = torch.diag(torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64))[None]
+    away = torch.tensor([[[3.0, 0, 0], [-3.0, 0, 0]]], dtype=torch.float64)
+    left = alignment.inside(spread, away, torch.tensor([[0.5, 0.5]], dtype=torch.float64))[0]
+    assert torch.allclose(left.diagonal()[1:], torch.ones(2, dtype=torch.float64), atol=1e-6)
+    assert left[0, 0] == pytest.approx(4 * alignment.NARROWEST), "nine of four explained"
+    away = torch.tensor([[[1.0, 0, 0], [-1.0, 0, 0]]], dtype=torch.float64)
+    left = alignment.inside(spread, away, torch.tensor([[0.5, 0.5]], dtype=torch.float64))[0]
+    assert torch.allclose(left, torch.diag(torch.tensor([3.0, 1.0, 1.0], dtype=torch.float64)), atol=1e-6)
+
+
+def test_a_bound_holds_its_share_of_the_records_or_is_the_public_one():
+    reference = public()
+    reaches = alignment.reaches(reference.radius)
+    apart = torch.linspace(0.0, reference.radius, 10_000, dtype=torch.float64)
+    histogram = torch.bincount((apart[:, None] <= reaches).sum(1) - 1, minlength=alignment.BINS)
+    for share in (0.3, 0.5, 0.8):
+        bound = alignment.bound_of(histogram, 4.0, reference, share)
+        assert share <= float((apart <= bound).double().mean()) < share * alignment.FINENESS + 0.01
+    assert alignment.bound_of(histogram, 1000.0, reference, 0.8) == reference.residual
+    assert alignment.bound_of(-histogram, 4.0, reference, 0.8) == reference.residual
