@@ -103,8 +103,8 @@ NOISE_OF_JUDGE = 0.3
 with .5 and more, of small sets, nothing or wrong labels."""
 ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
-MANY_RECORDS, CELLS = 2000, 12
-"""Records in a class from which it is split into so many cells with moments of their own, where nothing is trained on them."""
+RECORDS_OF_CELL, CELLS = 700, (64, 32, 16, 8)
+"""Epsilon of the moments by themselves times records, for each of so many cells of a class (`benchmarks/own_cells.py`)."""
 VOTERS = 2
 """Records for each candidate that they vote for, at least."""
 DISTILLATION_RATE = 0.25
@@ -446,15 +446,15 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick(
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
         )
+        share = 1.0
         if not alone:
             most = trains_privately(settings) and forgets(settings, declared)
             share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
             why = "; such a network learns more from moments than by private steps" if most else ""
             yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{why}")
-        if alone and each >= MANY_RECORDS:  # beside training, cells were never measured on a stand-in
-            yield Pick(
-                "alignment.clusters", CELLS, f"{each:.0f} records in a class bear a mean for each of {CELLS} cells"
-            )
+        cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
+        if cells > 1 and alone:
+            yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
     else:
         yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
     yield from paid_judge(settings, declared)

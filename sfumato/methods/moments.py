@@ -8,7 +8,7 @@ every method that trains.
 Of no paper. Kin: the noisy means and covariances of Gaussian models (Dwork and Roth 2014, section 3.5.1, for the mechanism),
 and colour transfer by optimal transport (Pitie and Kokaram 2007), for the map.
 
-Not covered: features of a class beyond mean and covariance, or, with `alignment.clusters`, beyond those of its cells.
+Not covered: features of a class beyond mean and covariance, or, with `alignment.cells` or `clusters`, beyond those of its cells.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.methods.parts import Parts
 
 PROMISE = """\
-No paper claims anything: the method is ours. It can be certified, and is simple to check: private images are opened once, and \
-out come a histogram with discrete Gaussian noise and two sums with Gaussian noise, each image's share in them bounded before \
-the sum. PLD prices the three, which compose with whatever else is asked. The number printed as a claim is what Gaussian \
-differential privacy gives for three Gaussians of the same noise, and lies close to the certificate. All else is \
-post-processing, so any number of images is covered: the public model and the maps see public images and noisy numbers alone."""
+No paper claims anything: the method is ours. It can be certified, and is simple to check: private images are opened \
+once, and out come two histograms with discrete Gaussian noise (records of each class; how far they lie from the \
+means), two sums with Gaussian noise, and, with `alignment.cells`, the sums of each round of k-means, each image's \
+share in them bounded before the sum. PLD prices all of them, and they compose with whatever else is asked. Later ones \
+use what the noisy answers to earlier ones say; all noise is fixed before the first. The number printed as a claim is \
+what Gaussian differential privacy gives for Gaussians of the same noise, and lies close to the certificate. All else \
+is post-processing, so any number of images is covered: the public model and the maps see public images and noisy \
+numbers alone."""
 """The claim, the certificate, and why they differ (Markdown)."""
 
 

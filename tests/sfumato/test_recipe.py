@@ -112,9 +112,13 @@ def test_classes_with_fewer_records_need_less_noise_on_their_moments():
     assert costs == pytest.approx([0.71, 0.71, 1.42, 2.7], abs=1e-3)
 
 
-def test_classes_are_split_into_cells_where_nothing_is_trained_on_them():
-    cells = [recipe(method=method, records=60_000).alignment.clusters for method in ("moments", "dp-sgd")]
-    assert cells[0] > 1 and cells[1] == 1
+@pytest.mark.parametrize(
+    ("epsilon", "records", "cells"), [(10, 60_000, 64), (10, 10_000, 8), (1, 60_000, 8), (1, 10_000, 1)]
+)
+def test_classes_are_split_into_as_many_cells_as_their_records_and_the_budget_bear(epsilon, records, cells):
+    settings = recipe(f"privacy.epsilon={epsilon}", method="moments", records=records)
+    assert settings.alignment.cells == cells and settings.alignment.clusters == 1
+    assert recipe(f"privacy.epsilon={epsilon}", method="dp-sgd", records=records).alignment.cells == 1
 
 
 def test_mean_embeddings_ask_no_public_denoiser_and_have_a_judge():
