@@ -54,3 +54,8 @@ class Stopped(RuntimeError):
         """`events` are the privacy events that really happened."""
         super().__init__(message)
         self.events = events
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what another library says; the kind of error where it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from sfumato import formats, verify_card
 from sfumato.class_shares import number_of_classes, numbers_of_each, shares_among, shares_of
 from sfumato.drawing import draw_set
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, first_line
 from sfumato.judge import LinearJudge, sorted_out, to_draw
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Certificate, Facts
@@ -211,7 +211,7 @@ def read_model(folder: Path, promise: Certificate, device: torch.device) -> Rele
         noisy = formats.load(there[COUNTS])[0]["counts"] if COUNTS in there else None
         judge = formats.load_judge(there[JUDGE], there[BACKBONE], device) if JUDGE in there else None
     except (ValidationError, SafetensorError, KeyError, RuntimeError, OSError) as error:
-        what = str(error).splitlines()[0]
+        what = first_line(error)
         raise BadInput(
             f"{folder} cannot be read by this version of Sfumato ({type(error).__name__}: {what}): install the one in the card, under "
             "code_version"

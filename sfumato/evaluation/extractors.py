@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, first_line
 from sfumato.evaluation.classifier import FEATURES, Classifier, features, predict
 
 Choice = Literal["auto", "cnn", "inception"]
@@ -143,7 +143,7 @@ def inception(device: str | torch.device) -> FeatureReader:
     try:  # torch-fidelity would run code that it finds in the file; this stops at anything but tensors
         torch.hub.load_state_dict_from_url(WEIGHTS, map_location="cpu", weights_only=True)
     except Exception as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise BadInput(f"the weights at {weights_path()} cannot be read ({reason}): delete them") from None
     network = NoTrainInceptionV3(
         "inception-v3-compat", [str(INCEPTION_FEATURES)], str(weights_path()), antialias=False

@@ -343,7 +343,7 @@ def judging(judge: Judge, privacy: Privacy) -> list[Spend]:
     """The spend for a judge that labels, chooses or guides drawn images, where it is used: its share of the target epsilon."""
     if judge.use == "none":
         return []
-    noise = _noise_of_judge(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
+    noise = _noise_of_sums(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
     event = Gaussian(noise_multiplier=noise, count=judge.steps)
     return [
         Spend(stage=STAGE_JUDGE, what="judge: full-batch gradients of a linear head on public features", event=event)
@@ -358,14 +358,14 @@ def with_numbers(privacy: Privacy, epsilon: float, records: int) -> Privacy:
 
 def noise_in_gradient(judge: Judge, privacy: Privacy, records: int, classes: int) -> float:
     """The length of the noise in a judge's mean gradient, where that of a record has a length of 1 at most; of a delta that is a number."""
-    noise = _noise_of_judge(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
+    noise = _noise_of_sums(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
     return noise / records * math.sqrt(classes * (judge.directions + 1))
 
 
 @functools.lru_cache
-def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int) -> float:
-    """The noise with which this number of steps alone costs `epsilon`."""
-    return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
+def _noise_of_sums(epsilon: float, delta: float, relation: Relation, count: int = 1) -> float:
+    """The noise with which so many Gaussian releases of sums alone cost `epsilon`."""
+    return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=count)], relation)
 
 
 def selecting(selection: Selection, privacy: Privacy) -> list[Spend]:
@@ -431,12 +431,6 @@ def matching(settings: Matching, privacy: Privacy) -> list[Spend]:
 def embedding_noise(how: Matching, records: float, noise_multiplier: float) -> float:
     """Length of the noise in the mean embedding of a class of so many records; that of images which are all alike has a length of 1."""
     return noise_multiplier * math.sqrt(2 * how.frequencies / (1 - how.count_share)) / max(1.0, records)
-
-
-@functools.lru_cache
-def _noise_of_sums(epsilon: float, delta: float, relation: Relation) -> float:
-    """The noise with which one Gaussian release of sums alone costs `epsilon`."""
-    return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise)], relation)
 
 
 def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:

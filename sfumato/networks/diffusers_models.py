@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sfumato.config import Latent, Network, ParameterGroup
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, first_line
 from sfumato.networks.diffusers_folder import diffusers, quiet
 from sfumato.networks.layers import rows_of
 from sfumato.networks.prediction import NoisePrediction, Prediction
@@ -260,7 +260,7 @@ def _loaded(config: Mapping[str, Any], folder: Path) -> nn.Module:
                 folder, use_safetensors=True, local_files_only=True, output_loading_info=True, low_cpu_mem_usage=False
             )
         except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-            raise BadInput(f"{folder} cannot be loaded by diffusers: {str(error).splitlines()[0]}") from None
+            raise BadInput(f"{folder} cannot be loaded by diffusers: {first_line(error)}") from None
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report[problem]:
             raise BadInput(
