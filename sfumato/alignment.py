@@ -46,7 +46,7 @@ FEWEST = 2.0
 """A class with fewer records than this, or than this many times the noise on its count, counts as empty."""
 FIT_ROUNDS = 20
 """Iterations of the fixed point that estimates the amount of signal."""
-FINENESS, BINS = 2**0.25, 24
+FINENESS, BINS = 2**0.125, 40
 """Ratio of one distance of the histogram to the next shorter one, and their number, from R downwards."""
 CLEAR = 10.0
 """A histogram says something where its sum is this many times the noise on it."""

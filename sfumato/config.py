@@ -292,7 +292,7 @@ class Alignment(Section):
     distances: Annotated[Share, not_for(MEASURING, TAKING_MOMENTS)] = 4.0
     """Noise on a histogram of how far records lie from the means of their classes, in proportion to that of `proportions`; 0: there is none.
     A class far from the public images, and narrow, then needs much less noise on its covariance."""
-    inside: Annotated[float, not_for(MEASURING)] = Field(default=0.8, gt=0, lt=1)
+    inside: Annotated[float, not_for(MEASURING)] = Field(default=0.7, gt=0, lt=1)
     """Share of the records that lie within the distance which that histogram gives: what lies farther out is brought to it."""
     cells: Annotated[int, not_for(MEASURING)] = Field(default=1, ge=1, le=256)
     """Cells of each class that noised k-means finds among its own records, in `rounds`; `clusters` takes those of the public images instead."""
