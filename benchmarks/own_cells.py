@@ -49,7 +49,6 @@ WAYS: tuple[tuple[str, dict[str, object]], ...] = (
     ("bound of the public images", {"distances": 0.0}),
     ("bound by the histogram", {}),
     ("8 own cells", {"cells": 8}),
-    ("16 own cells", {"cells": 16}),
     ("32 own cells", {"cells": 32}),
     ("64 own cells", {"cells": 64}),
     ("12 public cells", {"clusters": 12}),

@@ -446,14 +446,13 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick(
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
         )
-        share = 1.0
+        share, most = 1.0, alone or (trains_privately(settings) and forgets(settings, declared))
         if not alone:
-            most = trains_privately(settings) and forgets(settings, declared)
             share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
             why = "; such a network learns more from moments than by private steps" if most else ""
             yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{why}")
         cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
-        if cells > 1 and alone:
+        if cells > 1 and most:  # beside other training, cells were never measured on a stand-in
             yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
     else:
         yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")

@@ -23,7 +23,7 @@ from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings
 from tasks.runtime.artifact import one_thread
 
-MOST_SPENDS = 4
+MOST_SPENDS = 10
 """Up to this many spends a plan shows all of them."""
 MOST_CLASSES = 12
 """Largest number of classes that a plan shows."""

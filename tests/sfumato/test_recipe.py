@@ -118,7 +118,13 @@ def test_classes_with_fewer_records_need_less_noise_on_their_moments():
 def test_classes_are_split_into_as_many_cells_as_their_records_and_the_budget_bear(epsilon, records, cells):
     settings = recipe(f"privacy.epsilon={epsilon}", method="moments", records=records)
     assert settings.alignment.cells == cells and settings.alignment.clusters == 1
-    assert recipe(f"privacy.epsilon={epsilon}", method="dp-sgd", records=records).alignment.cells == 1
+    beside = recipe(f"privacy.epsilon={epsilon}", method="dp-sgd", records=records)
+    assert beside.alignment.cells == 1, "an MLP trains more than class rows"
+
+
+def test_a_network_that_learns_class_rows_alone_has_cells_too():
+    rows = recipe("privacy.epsilon=10", method="dp-sgd", shape=(3, 28, 28), records=10_000)
+    assert rows.network.kind == "unet" and rows.alignment.cells == 8
 
 
 def test_mean_embeddings_ask_no_public_denoiser_and_have_a_judge():
