@@ -32,11 +32,10 @@ PROMISE = """\
 No paper claims anything: the method is ours. It can be certified, and is simple to check: private images are opened \
 once, and out come two histograms with discrete Gaussian noise (records of each class; how far they lie from the \
 means), two sums with Gaussian noise, and, with `alignment.cells`, the sums of each round of k-means, each image's \
-share in them bounded before the sum. PLD prices all of them, and they compose with whatever else is asked. Later ones \
-use what the noisy answers to earlier ones say; all noise is fixed before the first. The number printed as a claim is \
-what Gaussian differential privacy gives for Gaussians of the same noise, and lies close to the certificate. All else \
-is post-processing, so any number of images is covered: the public model and the maps see public images and noisy \
-numbers alone."""
+share in them bounded before the sum. PLD prices all of them, and they compose with whatever else is asked. All noise \
+is fixed before the first. The number printed as a claim is what Gaussian differential privacy gives for Gaussians of \
+the same noise, and lies close to the certificate. All else is post-processing, so any number of images is covered: \
+the public model and the maps see public images and noisy numbers alone."""
 """The claim, the certificate, and why they differ (Markdown)."""
 
 

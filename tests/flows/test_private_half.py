@@ -106,8 +106,9 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     run_plan(run)
     (taken,) = book.of(private.take_moments)
     in_terms = taken.given.order.terms
-    assert taken.given.events == plan.events("moments") and taken.paid and in_terms.claim is None
-    assert in_terms.following == tuple(spend.event for spend in plan.spends[3:]), "the budget must bear the rest"
+    assert taken.given.events.paid == plan.events("moments") and taken.paid and in_terms.claim is None
+    rest = plan.spends[len(taken.given.events.paid) :]
+    assert in_terms.following == tuple(spend.event for spend in rest), "the budget must bear the rest"
     (measured,) = book.of(public.measure)
     assert taken.given.reference.digest and not measured.paid
     stages = [
@@ -152,7 +153,7 @@ def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_
     plan = (run := planned("rapid", *shared, "matching.share=0.2", "matching.frequencies=50", *last.split())).plan
     run_plan(run)
     paying = [one.given for one in book.asked if one.paid and hasattr(one.given, "order")]
-    events = [one.events if hasattr(one, "events") else (one.event,) for one in paying]
+    events = [one.events.paid if hasattr(one, "events") else (one.event,) for one in paying]
     for number, one in enumerate(paying):
         later = itertools.chain(*events[number + 1 :])
         assert sorted(map(repr, one.order.terms.following)) == sorted(map(repr, later)), number

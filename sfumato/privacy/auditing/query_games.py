@@ -222,8 +222,8 @@ def taking_moments(events: MomentEvents, *, each: int = 1) -> Query:
 def cells_of_rounds(moments: Moments, where: Reference) -> list[Tensor]:
     """The cells' centres `[classes, cells, d]`, minus the class's mean, that each round of k-means has asked with."""
     spreads, _ = alignment.covariances(moments, where)
-    asked = [alignment.starting(spreads, moments.rounds.shape[2])]
-    return [*asked, *(alignment.refined(noisy, moments, spreads)[0] for noisy in moments.rounds[:-1])]
+    first = alignment.starting(spreads, moments.rounds.shape[2])
+    return [first, *(alignment.refined(noisy, moments, spreads)[0] for noisy in moments.rounds[:-1])]
 
 
 def _reference(cells: int = CELLS) -> Reference:
