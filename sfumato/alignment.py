@@ -79,9 +79,8 @@ class Reference:
         """The nearest centroid of each of `[n, d]`, int64 `[n]`."""
         if len(self.centroids) == 1:
             return torch.zeros(len(deviations), dtype=torch.long, device=deviations.device)
-        centroids, exact = self.centroids.to(deviations.device), "donot_use_mm_for_euclid_dist"
-        parts = deviations.split(CHUNK)  # pair by pair, so that where a record lies does not depend on those beside it
-        return torch.cat([torch.cdist(part.double(), centroids, compute_mode=exact).argmin(1) for part in parts])
+        together = torch.zeros(len(deviations), dtype=torch.long, device=deviations.device)
+        return nearest(deviations, together, self.centroids[None])
 
 
 EMPTY = torch.zeros(0)
@@ -164,7 +163,8 @@ class ClassMaps:
 
 
 def nearest(deviations: Tensor, y: Tensor, centres: Tensor) -> Tensor:
-    """The nearest centre `[classes, k, d]` of the class of each of `[n, d]`, int64 `[n]`; pair by pair, each record by itself."""
+    """The nearest centre `[classes, k, d]` of the class of each of `[n, d]`, int64 `[n]`: pair by pair,
+    so that where a record lies does not depend on those beside it."""
     cells, exact = torch.zeros_like(y), "donot_use_mm_for_euclid_dist"
     for label in y.unique().tolist():
         for part in torch.nonzero(y == label)[:, 0].split(CHUNK):
@@ -380,7 +380,7 @@ def fitted(moments: Moments, reference: Reference) -> ClassMaps:
     if len(moments.rounds):
         away, counts = refined(moments.rounds[-1], moments, own_covariances)
         middle = middle + away
-        own_covariances = inside(own_covariances, away, _shares(counts))
+        own_covariances = unexplained(own_covariances, away, _shares(counts))
     there, back = zip(*(transport(one, reference.covariance) for one in own_covariances), strict=True)
     return ClassMaps(reference, middle, torch.stack(there), torch.stack(back), _shares(counts), own)
 
@@ -442,7 +442,7 @@ def refined(noisy: Tensor, moments: Moments, spreads: Tensor) -> tuple[Tensor, T
     return torch.stack(moved), counts
 
 
-def inside(spreads: Tensor, away: Tensor, shares: Tensor) -> Tensor:
+def unexplained(spreads: Tensor, away: Tensor, shares: Tensor) -> Tensor:
     """The covariances `[classes, d, d]` less what centres `away` `[classes, cells, d]` with these `shares` explain of them; along no direction less
     than `NARROWEST` of it is left."""
     left = []

@@ -243,11 +243,11 @@ def test_centres_that_are_noise_shrink_to_the_mean_of_the_class():
 def test_what_centres_explain_leaves_a_covariance_that_is_positive():
     spread = torch.diag(torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64))[None]
     away = torch.tensor([[[3.0, 0, 0], [-3.0, 0, 0]]], dtype=torch.float64)
-    left = alignment.inside(spread, away, torch.tensor([[0.5, 0.5]], dtype=torch.float64))[0]
+    left = alignment.unexplained(spread, away, torch.tensor([[0.5, 0.5]], dtype=torch.float64))[0]
     assert torch.allclose(left.diagonal()[1:], torch.ones(2, dtype=torch.float64), atol=1e-6)
     assert left[0, 0] == pytest.approx(4 * alignment.NARROWEST), "nine of four explained"
     away = torch.tensor([[[1.0, 0, 0], [-1.0, 0, 0]]], dtype=torch.float64)
-    left = alignment.inside(spread, away, torch.tensor([[0.5, 0.5]], dtype=torch.float64))[0]
+    left = alignment.unexplained(spread, away, torch.tensor([[0.5, 0.5]], dtype=torch.float64))[0]
     assert torch.allclose(left, torch.diag(torch.tensor([3.0, 1.0, 1.0], dtype=torch.float64)), atol=1e-6)
 
 

@@ -153,7 +153,7 @@ def taking_moments(events: MomentEvents, *, each: int = 1) -> Query:
     where = _reference(1 if events.rounds else CELLS)
     row, column = torch.triu_indices(numbers, numbers)
     diagonal, paid = row == column, events.paid
-    of = {id(event): place for place, event in enumerate(paid)}
+    names = [name for name in MomentEvents.model_fields if getattr(events, name)]
     others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
 
     def play(there: bool, source: Source) -> list[Part]:
@@ -193,29 +193,29 @@ def taking_moments(events: MomentEvents, *, each: int = 1) -> Query:
                     own = int((apart - places[label]).norm(dim=1).argmin())
                     rounds[to][number, label, own] += alignment.weighed(residual[None], moments.residual)[0]
 
-        def part(event: Gaussian | DiscreteHistogram, look: int, size: float, numbers_of: Sequence[Tensor]) -> Part:
+        def part(name: str, look: int, size: float, numbers_of: Sequence[Tensor]) -> Part:
             seen, known, shift = numbers_of
-            unit = event.noise_multiplier * size
-            return Part(of[id(event)], look, ((seen - known) / unit).flatten(), (shift / unit).flatten())
+            unit = paid[names.index(name)].noise_multiplier * size
+            return Part(names.index(name), look, ((seen - known) / unit).flatten(), (shift / unit).flatten())
 
-        parts = [part(events.counts, 0, 1, counts), part(events.means, 0, RADIUS, sums)]
+        parts = [part("counts", 0, 1, counts), part("means", 0, RADIUS, sums)]
         if events.distances:
-            parts.append(part(events.distances, 0, 1, distances))
+            parts.append(part("distances", 0, 1, distances))
         parts += [
-            part(events.covariances, 0, moments.residual**2, [one[label, some] for one in seconds])
+            part("covariances", 0, moments.residual**2, [one[label, some] for one in seconds])
             for label in range(ALIGNED)
             for some in (diagonal, ~diagonal)
         ]
         if events.rounds:
             parts += [
-                part(events.rounds, number, moments.residual, [one[number] for one in rounds])
+                part("rounds", number, moments.residual, [one[number] for one in rounds])
                 for number in range(len(moments.rounds))
             ]
         return parts
 
     # The record weighs in full where what decides on its cell is silent: all at once, or the second moments and rounds after the rest.
     first = 3 if events.distances else 2
-    later = tuple(of[id(event)] for event in (events.covariances, events.rounds) if event)
+    later = tuple(names.index(name) for name in ("covariances", "rounds") if name in names)
     return Query("class moments", paid, play, ((0, tuple(range(len(paid)))), (first, later)))
 
 
