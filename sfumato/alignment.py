@@ -276,7 +276,7 @@ def _signal(deviations: Tensor, noise: Tensor, values: Tensor, vectors: Tensor, 
     `vectors`, and at most so many times of them."""
     energy = (deviations.square().sum(-1, keepdim=True) - deviations.shape[-1] * noise.square()).clamp(min=0)
     signal = (energy / values.sum()).clamp(max=most) * values
-    return (deviations @ vectors) * (signal / (signal + noise.square())) @ vectors.T
+    return (deviations @ vectors) * (signal / (signal + noise.square()).clamp(min=math.ulp(0.0))) @ vectors.T
 
 
 def unknown(counts: Tensor, noise: float, reference: Reference) -> Tensor:

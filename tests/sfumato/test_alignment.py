@@ -240,6 +240,17 @@ def test_centres_that_are_noise_shrink_to_the_mean_of_the_class():
     assert spread[1] < 0.2 * spread[0] and bool(torch.isfinite(loud.back).all())
 
 
+def test_an_empty_cell_without_noise_lies_at_the_mean_of_the_class():
+    """As at epsilon infinite, where nothing is noised."""
+    reference, z = public(), blob(5, count=40)
+    released = replace(refined_moments(z, reference, 2), round_noise=0.0)
+    rounds = released.rounds.clone()
+    rounds[-1, 0, 1] = 0
+    maps = fitted(replace(released, rounds=rounds), reference)
+    middle = alignment.centres(released.counts, released.sums, released.mean_noise, reference)[0, 0]
+    assert torch.allclose(maps.centres[0, 1], middle) and maps.weights[0].tolist() == [1.0, 0.0]
+
+
 def test_what_centres_explain_leaves_a_covariance_that_is_positive():
     spread = torch.diag(torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64))[None]
     away = torch.tensor([[[3.0, 0, 0], [-3.0, 0, 0]]], dtype=torch.float64)
