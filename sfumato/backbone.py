@@ -21,7 +21,7 @@ from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.networks.backbone import FEATURES_PER_CHANNEL, BackboneNetwork
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
-from sfumato.training import Resumable, batches, train
+from sfumato.training import Resumable, batches, half_products, train
 from sfumato.turns import turned_if_one_class
 
 CHUNK = 1000
@@ -136,7 +136,8 @@ def train_backbone(
     def loss_of_step() -> Tensor:
         index = learnt[next(feed)]
         shown = affine(x[index].to(device), settings, generator)
-        return F.cross_entropy(network(shown), y[index].to(device))
+        with half_products(shown.device):
+            return F.cross_entropy(network(shown), y[index].to(device))
 
     trained, losses = train(
         network,

@@ -1,8 +1,8 @@
 """An estimate of time and memory from a few timed steps on zeros, on the machine that will do the work.
 
 It counts every stage of the plan; the timed steps are small, so that the whole probe ends within `PROBE_SECONDS` and holds no more
-than `PROBE_BYTES` at once. A network too large for that is estimated by the fixed table of costs (`sfumato.costs`). The estimate
-changes no setting. Not covered: other work on the machine, and downloads.
+than `PROBE_BYTES` at once. A network too large for that is estimated by the fixed table of costs (`sfumato.costs`), and so is all
+work of a GPU, which small steps would not fill. The estimate changes no setting. Not covered: other work on the machine, and downloads.
 """
 
 import functools
@@ -120,6 +120,8 @@ class Probe:
     """Times steps, and stops timing when its time is over."""
 
     table: dict[str, Cost]
+    times: bool = True
+    """Whether steps are timed at all; otherwise the table serves for all."""
     started: float = field(default_factory=time.perf_counter)
     ratios: list[float] = field(default_factory=list)
     """Seconds of each timed step in units of the table's."""
@@ -134,7 +136,7 @@ class Probe:
         cost = self.table[kind]
         tabled = by_the_table(Cost(cost.work), work, 1) if training else drawing_seconds(cost, work, 1)
         fitting = min(STEP_SECONDS / max(tabled, 1e-9), PROBE_BYTES / (HELD * BYTES * max(work.numbers, 1.0)))
-        if fitting < 1 or time.perf_counter() - self.started > PROBE_SECONDS:
+        if not self.times or fitting < 1 or time.perf_counter() - self.started > PROBE_SECONDS:
             return tabled * self.slower
         images = int(min(PROBE_IMAGES, fitting))
         seconds = _measure(functools.partial(step, images), images)
@@ -142,12 +144,12 @@ class Probe:
         return seconds
 
 
-def estimate(settings: Settings, plan: Plan) -> Estimate:
-    """Time and memory of the whole plan, stage by stage; a factor of 1.5 either way is normal."""
+def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
+    """Time and memory of the whole plan, stage by stage, on this machine or on its GPU; a factor of 1.5 either way is normal."""
     latent, image, facts = settings.latent, plan.facts.shape, plan.facts
     shape = latent_shape(latent, image)
     levels = make_schedule(settings.schedule).alpha_bar
-    probe = Probe(COSTS["cpu"])
+    probe = Probe(COSTS["gpu" if gpu else "cpu"], times=not gpu)
     public = settings.recipe.public_images or PUBLIC_IMAGES
     stages: dict[str, float] = {}
 

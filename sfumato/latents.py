@@ -24,7 +24,7 @@ from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, 
 from sfumato.networks.diffusers_models import DiffusersAutoencoder
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
-from sfumato.training import Resumable, batches, train
+from sfumato.training import Resumable, batches, half_products, train
 
 CHUNK = 512
 """Records per batch of encoding or decoding."""
@@ -162,7 +162,8 @@ def train_autoencoder(
     def loss_of_step() -> Tensor:
         x = images[learnt[next(feed).to(images.device)]]  # no copy of them all
         noise = torch.randn(len(x), *latent_shape(settings, shape), generator=generator, device=x.device)
-        again, mean, log_variance = network(x, noise)
+        with half_products(x.device):
+            again, mean, log_variance = (part.float() for part in network(x, noise))
         wrong = (again - x).abs() if settings.loss == "l1" else (again - x).square()
         divergence = (mean.square() + log_variance.exp() - 1 - log_variance).flatten(1).sum(1) / 2
         loss = (wrong.flatten(1).sum(1) + settings.kl_weight * divergence).mean() / math.prod(shape)

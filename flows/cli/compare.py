@@ -156,11 +156,14 @@ def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
 def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
     """Upper bounds of the time of all runs on this machine and of their cost for each private set, a line each."""
     from sfumato.estimate import estimate
-    from tasks.runtime.artifact import one_thread
+    from tasks.runtime.artifact import on_gpu, one_thread
 
     firsts = {cell.variant: cell for cell in reversed(cells)}
     with one_thread():
-        expected = {variant: estimate(cell.run.settings, cell.run.plan) for variant, cell in firsts.items()}
+        expected = {
+            variant: estimate(cell.run.settings, cell.run.plan, gpu=on_gpu(cell.run.settings.machine))
+            for variant, cell in firsts.items()
+        }
     public_halves = {(cell.variant, cell.run.settings.seed) for cell in cells}
     minutes = sum(expected[cell.variant].minutes - expected[cell.variant].public_minutes for cell in cells)
     minutes += sum(expected[variant].public_minutes for variant, _ in public_halves)

@@ -21,7 +21,7 @@ from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings
-from tasks.runtime.artifact import one_thread
+from tasks.runtime.artifact import on_gpu, one_thread
 
 MOST_SPENDS = 10
 """Up to this many spends a plan shows all of them."""
@@ -72,7 +72,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
     }
     with one_thread():
-        expected = estimate(settings, plan)
+        expected = estimate(settings, plan, gpu=on_gpu(settings.machine))
     slow = [f"{name} {seconds / 60:.1f}" for name, seconds in expected.stages if seconds >= SHOWN_SECONDS]
     rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
     rows["of which"] = ", ".join(slow) + (" min" if slow else "")

@@ -141,17 +141,17 @@ def _agree(plans: "Sequence[RowPlan]", size: Size, *, yes: bool) -> None:
 def _estimated(plans: "Sequence[RowPlan]") -> float:
     """Minutes of all runs on this machine, each made once, from a few timed steps."""
     from sfumato.estimate import estimate
-    from tasks.runtime.artifact import one_thread
+    from tasks.runtime.artifact import on_gpu, one_thread
 
     runs = {id(run): run for plan in plans for run in plan.runs if run}
     with one_thread():
-        return sum(estimate(run.settings, run.plan).minutes for run in runs.values())
+        return sum(estimate(run.settings, run.plan, gpu=on_gpu(run.settings.machine)).minutes for run in runs.values())
 
 
 def _has_gpu(plans: "Sequence[RowPlan]") -> bool:
-    from tasks.runtime.artifact import device_of
+    from tasks.runtime.artifact import on_gpu
 
-    return all(device_of(run.settings.machine).type != "cpu" for plan in plans for run in plan.runs if run)
+    return all(on_gpu(run.settings.machine) for plan in plans for run in plan.runs if run)
 
 
 def _carry_out(plans: "Sequence[RowPlan]", outputs: "Outputs", *, go_on: bool) -> None:

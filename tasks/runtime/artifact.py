@@ -162,6 +162,15 @@ def device_of(machine: Machine) -> torch.device:
     `BadInput` for a device that is not there.
     """
     use_threads(machine)
+    return _device(machine)
+
+
+def on_gpu(machine: Machine) -> bool:
+    """Whether the machine settings name a GPU, or find one; `BadInput` as `device_of` has it."""
+    return _device(machine).type != "cpu"
+
+
+def _device(machine: Machine) -> torch.device:
     if machine.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

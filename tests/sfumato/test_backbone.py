@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from artifacts import serialization
-from sfumato import config
+from sfumato import config, training
 from sfumato.backbone import Backbone, affine, train_backbone
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, to_unit
@@ -37,6 +37,13 @@ def test_it_learns_the_public_classes(trained):
     x, y = to_unit(bars().pixels), torch.from_numpy(bars().labels)
     assert (trained.backbone.logits(x).argmax(1) == y).float().mean() > 0.9
     assert trained.losses[-1] < trained.losses[0] / 2 and 0 <= trained.accuracy <= 1
+
+
+def test_rounded_products_as_on_a_gpu_teach_it_as_much(trained, monkeypatch):
+    monkeypatch.setattr(training, "HALVES", {"cpu": torch.bfloat16})
+    rounded = train_backbone(QUICK, bars(), seed=0)
+    assert rounded.losses != trained.losses and rounded.accuracy >= trained.accuracy - 0.05
+    assert {weights.dtype for weights in rounded.backbone.network.parameters()} == {torch.float32}
 
 
 def test_whitened_features_have_mean_0_and_deviation_1_on_public_images(trained):

@@ -1,5 +1,7 @@
 """The estimate grows with the work that the plan holds (times themselves are measured elsewhere)."""
 
+from dataclasses import replace
+
 import pytest
 
 from sfumato import estimate as module
@@ -77,6 +79,18 @@ def test_what_is_too_large_for_the_probe_is_taken_from_the_table(monkeypatch):
     assert probe.per_image("unet", wide, lambda n: None) > 0, "nor what holds too much"
     late = module.Probe(COSTS["cpu"], started=module.time.perf_counter() - 2 * module.PROBE_SECONDS)
     assert late.per_image("mlp", Work(1e3, 10), lambda n: None) > 0, "nor anything once the time is over"
+
+
+def test_for_a_gpu_nothing_is_timed_and_its_table_serves(monkeypatch):
+    monkeypatch.setattr(module, "_measure", lambda *_: pytest.fail("it was timed"))
+    changes = ["network.kind=unet", "pretraining.steps=40000", "pretraining.batch=256"]
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=changes))
+    there = estimate(settings, plan_for(settings, facts), gpu=True)
+    denoiser = dict(there.stages)["denoiser"]
+    assert denoiser >= 40_000 * COSTS["gpu"]["mlp"].step, "a step costs something, however small"
+    slowly = {kind: replace(cost, work=100 * cost.work) for kind, cost in COSTS["gpu"].items()}
+    monkeypatch.setitem(COSTS, "gpu", slowly)
+    assert dict(estimate(settings, plan_for(settings, facts), gpu=True).stages)["denoiser"] > 2 * denoiser
 
 
 def test_a_network_of_the_methods_own_is_measured_and_its_plain_training_counts(monkeypatch):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from sfumato import config, sources
+from sfumato import config, sources, training
 from sfumato.backbone import train_backbone
 from sfumato.config import Latent
 from sfumato.errors import BadInput
@@ -160,6 +160,14 @@ def test_the_loss_is_the_one_that_is_named():
     assert first["l1"].losses[0] == pytest.approx(float(x.abs().mean()), rel=0.5)
     assert first["l2"].losses[0] == pytest.approx(float(x.square().mean()), rel=0.5)
     assert first["l1"].losses[0] != first["l2"].losses[0]
+
+
+def test_rounded_products_as_on_a_gpu_bring_images_back_as_well(trained, monkeypatch):
+    monkeypatch.setattr(training, "HALVES", {"cpu": torch.bfloat16})
+    rounded = train_autoencoder(SHORT, glyphs(), seed=3)
+    assert rounded.losses != trained.losses
+    assert rounded.losses[-1] == pytest.approx(trained.losses[-1], rel=0.05)
+    assert {weights.dtype for weights in rounded.codec.network.parameters()} == {torch.float32}
 
 
 @pytest.fixture(scope="module")

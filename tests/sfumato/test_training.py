@@ -8,6 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
+from sfumato import training
 from sfumato.config import Network, Pretraining, Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
@@ -171,3 +172,27 @@ def test_no_steps_leave_the_model_as_it_was():
     model, losses = pretrained(settings=SMALL.model_copy(update={"steps": 0}))
     fresh = build(Network(kind="mlp", width=32, blocks=1, condition=16), (1, 8, 8), 10, seed=0)
     assert losses == [] and torch.equal(model.input.weight, fresh.input.weight)
+
+
+NETWORKS = {
+    "mlp": Network(kind="mlp", width=32, blocks=1, condition=16),
+    "dit": Network(kind="dit", width=32, blocks=1),
+    "unet": Network(kind="unet", width=16, blocks=1, multipliers=(1,), attention=(8,)),
+    "refinenet": Network(kind="refinenet", width=16, blocks=1, multipliers=(1,)),
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_public_training_with_rounded_products_comes_to_the_same(kind, monkeypatch):
+    """As on a GPU; a CPU can round too, and shows that no layer minds. Weights and losses stay float32, and outside nothing is rounded."""
+    found = {}
+    for rounded in (False, True):
+        monkeypatch.setattr(training, "HALVES", {"cpu": torch.bfloat16} if rounded else {})
+        model = build(NETWORKS[kind], (1, 8, 8), 10, seed=0)
+        trained, losses = pretrain(model, SCHEDULE, *digits(), SMALL, seed=0)
+        assert {weights.dtype for weights in trained.parameters()} == {torch.float32}
+        found[rounded] = losses
+    exact, rounded = (torch.tensor(found[key]) for key in (False, True))
+    assert not torch.equal(exact, rounded)
+    assert float(rounded[-20:].mean()) == pytest.approx(float(exact[-20:].mean()), rel=0.02)
+    assert not torch.is_autocast_enabled("cpu")

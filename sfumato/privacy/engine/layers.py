@@ -121,8 +121,9 @@ class GroupNorm:
         """
         x, mean, inverse = saved
         n, c = x.shape[:2]
+        ones = q.new_ones(n * c)  # torch 2.11 asks for a weight, though these two gradients do not depend on it
         _, scale, shift = torch.ops.aten.native_group_norm_backward(
-            q.view(1, n * c, -1), x.contiguous().view(1, n * c, -1), mean.view(1, -1), inverse.view(1, -1), None,
+            q.view(1, n * c, -1), x.contiguous().view(1, n * c, -1), mean.view(1, -1), inverse.view(1, -1), ones,
             1, n * c, x[0, 0].numel(), n * self.groups, (False, True, True),
         )  # fmt: skip
         return scale.view(records, -1, c).sum(1), shift.view(records, -1, c).sum(1)
