@@ -128,7 +128,7 @@ def line(kind: str, work: Work, step) -> str:
     return f"| {kind} | {seconds / training_seconds(Cost(1.0), work, 1):.4f} | {COSTS['cpu'][kind].work:.4f} |"
 
 
-SIZES_ON_GPU, STEPS_ON_GPU, ROUNDS_ON_GPU = (32, 2048), (20, 120), 3
+SIZES_ON_GPU, STEPS_ON_GPU, ROUNDS_ON_GPU = (32, 1024), (20, 80), 2
 """Images of a small and a large step; steps of a short and a long training, whose difference is taken; rounds of both."""
 SHOWN = 4096
 """Images in memory that the stages learn from, all noise."""
