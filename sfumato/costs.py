@@ -58,18 +58,19 @@ COSTS = {
         "extractor": Cost(work=0.060, step=0.010, weights=5.0),
     },
     "gpu": {
-        "mlp": Cost(work=0.0002, step=0.003, weights=0.05),
-        "dit": Cost(work=0.0003, step=0.010, weights=0.05),
-        "unet": Cost(work=0.0004, step=0.012, weights=0.05),
-        "refinenet": Cost(work=0.0004, step=0.012, weights=0.05),
-        "kl": Cost(work=0.0004, step=0.010, weights=0.05),
-        "patch": Cost(work=0.0003, step=0.010, weights=0.05),
-        "backbone": Cost(work=0.0003, step=0.006, weights=0.05),
-        "classifier": Cost(work=0.0004, step=0.004, weights=0.05),
+        "mlp": Cost(work=0.00003, step=0.005, weights=0.05),
+        "dit": Cost(work=0.00005, step=0.022, weights=0.05),
+        "unet": Cost(work=0.00005, step=0.014, weights=0.05),
+        "refinenet": Cost(work=0.00005, step=0.011, weights=0.05),
+        "kl": Cost(work=0.00012, step=0.010, weights=0.05),
+        "patch": Cost(work=0.00002, step=0.007, weights=0.05),
+        "backbone": Cost(work=0.00009, step=0.003, weights=0.05),
+        "classifier": Cost(work=0.0001, step=0.004, weights=0.05),
         "extractor": Cost(work=0.0004, step=0.006, weights=0.05),
     },
 }
-"""Seconds on one quiet core of a server CPU, and on one large GPU, by kind of work. The second was reckoned, not measured."""
+"""Seconds on one quiet core of a server CPU, and on an H200, by kind of work (`benchmarks/results/gpu-costs.json`). Of the second were reckoned: what
+updating weights takes, the extractor, and the work of `dit`, `refinenet` and `classifier`, which is too short there to be told from a step's own time."""
 
 
 @dataclass(frozen=True)
