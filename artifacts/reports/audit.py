@@ -162,9 +162,7 @@ def fit_verdict(fit: Fit) -> str:
         f"{fit.noise_at_most:.4f} times); a made-up record moved the output by {fit.contribution:.4f} of what the "
         f"entry says. Such a mechanism costs an epsilon of at least {fit.epsilon:.3f}; the entry is priced at {fit.priced:.3f}."
     )
-    chance = (
-        f"A mechanism that does what its entry says is found faulty by chance in {fit.false_alarm:.1%} of all audits."
-    )
+    chance = f"A mechanism that does what its entry says is found faulty by chance once in {1 / fit.false_alarm:,.0f} tests, at most."
     if fit.faults:
         return f"{seen} FAULT: {'; '.join(fit.faults)}. {chance}"
     return (

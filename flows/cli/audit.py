@@ -36,4 +36,4 @@ def audit(
     for line in (verdict(result), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
         OUT.print(line, soft_wrap=True, highlight=False, markup=False)
     if result.refuted:
-        raise Refused(f"run {record.run} must not be published: the audit refutes its promise")
+        raise Refused(f"run {record.run} must not be published: the audit refutes its promise ({result.reason})")

@@ -5,7 +5,7 @@ from pydantic import Field
 from sfumato.config import Section
 from sfumato.evaluation.findings import CopyCheck, Membership, Value
 
-FALSE_ALARM = 1e-3
+FALSE_ALARM = 1e-5
 """Largest chance that a mechanism which does what its entry says is found faulty."""
 AGAINST_SAMPLER, AGAINST_QUERIES = "games against the sampler", "games against what was asked of the records"
 """The objects of the games whose coins are guessed where there are no canaries."""

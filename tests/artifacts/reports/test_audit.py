@@ -111,7 +111,7 @@ def test_a_white_box_test_is_told_with_what_it_concludes_and_how_often_it_errs()
     assert (
         "1,000,000 noise numbers were 1.0000 times as large" in text
         and "No fault" in text
-        and "0.1% of all audits" in text
+        and "once in 100,000 tests" in text
     )
     assert row(text, "DP-SGD, as its noise is")[1] == "1.480" and "**Passed.**" in text
     assert "1.48 at least is seen where 1.50 is priced" in audit_note(make_audit(fits=(FIT,)))
