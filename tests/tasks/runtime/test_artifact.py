@@ -8,7 +8,7 @@ from artifacts.tracking import Tracker
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Gaussian
-from tasks.runtime.artifact import RunContext, device_of, making, one_thread
+from tasks.runtime.artifact import RunContext, device_of, making, on_gpu, one_thread
 from tasks.runtime.environment import configure
 from tests.examples import home_at, reserve
 
@@ -119,6 +119,7 @@ def test_a_device_that_is_there_is_taken(monkeypatch, gpus, asked, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert device_of(Machine(device=asked)) == torch.device(expected)
+    assert on_gpu(Machine(device=asked)) == (expected != "cpu")
 
 
 def test_threads_are_set_where_they_are_asked_for():
