@@ -35,6 +35,7 @@ from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
 from sfumato.image_folder import DATA, free_folder, pictures_of, png_of, whole_folder
 from sfumato.image_folder import safe_name as safe_name
+from sfumato.progress import Progress, counted, silent
 from sfumato.released import LEFT_OUT
 
 
@@ -44,10 +45,12 @@ def publish(
     to: Path | str,
     evidence: Evidence | None = None,
     packaging: Packaging = Packaging(),
+    progress: Progress = silent,
 ) -> Path | str:
     """Write the samples of a run to `to` (a new or empty folder, or a URL) and return it; `Refused` for INTERNAL samples.
 
     Without `evidence` the card is not signed, and nobody can check it. What `packaging` leaves open is as in the settings of the run.
+    `progress` counts images.
     """
     check_label(store, record)
     packaging = packaging.of_run(record)
@@ -55,12 +58,12 @@ def publish(
     to = destination(to, private_of(record))
     if isinstance(to, str):
         with store.writing() as folder:
-            _fill(folder, store, record, evidence, packaging)
+            _fill(folder, store, record, evidence, packaging, progress)
             upload(folder, to, mark=CARD)
         return shown(to)
     try:
         with whole_folder(to) as draft:
-            _fill(draft, store, record, evidence, packaging)
+            _fill(draft, store, record, evidence, packaging, progress)
     except OSError as error:
         raise unwritable(error, to) from error
     return to
@@ -81,7 +84,14 @@ def check_label(store: Store, record: RunRecord) -> None:
         raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
 
 
-def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None, packaging: Packaging) -> None:
+def _fill(
+    folder: Path,
+    store: Store,
+    record: RunRecord,
+    evidence: Evidence | None,
+    packaging: Packaging,
+    progress: Progress,
+) -> None:
     source = store.folder(record.samples_artifact)
     images, form = serialization.load_images(source), FORMS[packaging.terms.form]
     model = (
@@ -90,9 +100,8 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
         else {LEFT_OUT: "whoever published it left it out"}
     )
     drawn = serialization.load_drawn(source)
-    form.write(
-        folder, pictures_of(images, drawn, packaging.signer.signed if packaging.signer else None), images.classes
-    )
+    pictures = pictures_of(images, drawn, packaging.signer.signed if packaging.signer else None)
+    form.write(folder, counted(pictures, progress, len(images)), images.classes)
     with Image.open(source / SAMPLES) as grid:
         (folder / SAMPLES).write_bytes(png_of(grid))
     decision = check(record, packaging.terms)

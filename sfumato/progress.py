@@ -1,7 +1,9 @@
 """Callbacks that report the progress of long work."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
+Item = TypeVar("Item")
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 
@@ -22,3 +24,10 @@ def parts_of(progress: Progress, steps: Sequence[int]) -> Iterator[Progress]:
         return lambda done, _: progress(offset + done, sum(steps))
 
     return (counted_from(sum(steps[:number])) for number in range(len(steps)))
+
+
+def counted(items: Iterable[Item], progress: Progress, total: int) -> Iterator[Item]:
+    """The items one after the other; each is reported when the next is asked for."""
+    for done, item in enumerate(items, 1):
+        yield item
+        progress(done, total)

@@ -419,12 +419,18 @@ def publish_run(
         evidence = evidence_of(store, ledger, released)
     record = record.model_copy(update={"overrides": released.overrides, "decisions": released.decisions})
     save_record(folder, record)
-    record = record.model_copy(update={"published": str(publish(store, released, to, evidence, packaging))})
+    with progress("published images", images=1) as show:
+        place_of = publish(store, released, to, evidence, packaging, show)
+    record = record.model_copy(update={"published": str(place_of)})
     save_record(folder, record)  # before the reports: whatever ends them, a schedule counts this edition as published
-    write_up(record)
-    with telling(record):
-        show_run(record)
-        register(released, evidence, packaging)
+    with progress("reports, MLflow, model") as show:
+        write_up(record)
+        show(1, 3)
+        with telling(record):
+            show_run(record)
+            show(2, 3)
+            register(released, evidence, packaging)
+        show(3, 3)
     return record
 
 

@@ -195,9 +195,17 @@ def test_one_class_needs_no_label(tmp_path, form):
     store = Store.open(tmp_path / "store")
     samples = keep_samples(store, picture_set(classes=("unlabelled",)), entries={"2": "DP"})
     record = make_record(tmp_path, samples_artifact=samples.digest)
-    folder = publish(store, record, tmp_path / form, packaging=Packaging(Release(licence="MIT", form=form)))
+    reported = []
+    folder = publish(
+        store,
+        record,
+        tmp_path / form,
+        packaging=Packaging(Release(licence="MIT", form=form)),
+        progress=lambda *step: reported.append(step),
+    )
     import datasets
 
+    assert reported == [(image, 6) for image in range(1, 7)], "each image is reported"
     assert len(datasets.load_dataset(str(folder))["train"]) == 6
     assert len(sources.load(folder, sources.Reading("all"))) == 6
     for snippet in snippets(folder):

@@ -23,7 +23,6 @@ from sfumato.images import picture, save_png
 from tests.certificates import chain
 from tests.examples import keep_samples, make_record, picture_set
 
-
 LARGEST_SIGNATURE = 20_000
 """Bytes that a signature with a chain of two certificates may add to a picture."""
 
@@ -60,7 +59,9 @@ def test_what_the_marks_cost_is_little_and_printed(tmp_path, c2pa):
             start = time.perf_counter()
             sizes.append(np.mean([len(way(pixels)) for pixels in images]))
             cells.append(f"{sizes[-1]:,.0f} bytes, {1000 * (time.perf_counter() - start) / len(images):.2f} ms")
-        assert 0 < sizes[1] - sizes[0] < sizes[2] - sizes[1] < LARGEST_SIGNATURE, "the signature costs most, and not much"
+        assert 0 < sizes[1] - sizes[0] < sizes[2] - sizes[1] < LARGEST_SIGNATURE, (
+            "the signature costs most, and not much"
+        )
         print(f"| {name}, {'x'.join(map(str, images.shape[1:]))} | {' | '.join(cells)} |")
 
 
