@@ -101,6 +101,8 @@ def recipe_lines(settings: Settings) -> Iterator[RenderableType]:
     for choice in recipe.choices:
         table.add_row(escape(choice.setting), escape(choice.value), escape(choice.why))
     yield table
+    if recipe.device == "cpu" and on_gpu(settings.machine):
+        yield "This machine has a GPU, and the recipe is one for a CPU: --set recipe.device=gpu trains more in the same time."
 
 
 def _classes(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""A plan of a paper's size takes little memory, and so little time: networks that nobody trains here are counted and not made."""
+"""What a plan says of the machine, and that one of a paper's size takes little memory and time: networks that nobody trains here are counted, not made."""
 
 import os
 import subprocess
@@ -7,7 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+
+from flows.cli.plan_screen import recipe_lines
+from sfumato.preflight import preflight
+from sfumato.settings import resolve
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 GIBIBYTE = 2**20
@@ -36,6 +41,18 @@ def photographs(root: Path) -> tuple[Path, Path]:
         (public / name).mkdir(parents=True)
         Image.fromarray(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8)).save(public / name / "1.png")
     return root / "data", public
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "told"),
+    [(0, "cpu", False), (1, "cpu", True), (1, "gpu", False)],
+    ids=["none", "idle", "planned"],
+)
+def test_a_recipe_for_a_cpu_beside_a_gpu_is_pointed_out(monkeypatch, gpus, device, told):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    settings, _, _ = preflight(resolve("moments", "auto", [f"recipe.device={device}"]))
+    lines = [line for line in recipe_lines(settings) if isinstance(line, str)]
+    assert bool(lines) == told and all("recipe.device=gpu" in line for line in lines)
 
 
 @pytest.mark.slow
