@@ -27,7 +27,7 @@ from artifacts.labels import Label, combined
 from artifacts.model import write_model
 from artifacts.model_card import model_card
 from artifacts.packaging import Packaging
-from artifacts.record import UNTOLD, RunRecord
+from artifacts.record import UNTOLD, RunRecord, private_of
 from artifacts.reports.page import in_html, inside
 from artifacts.reports.run import REPORT, SAMPLES, public_page
 from artifacts.store import Store, full_disk
@@ -154,11 +154,6 @@ def destination(to: Path | str, private: str = "") -> Path | str:
     if isinstance(to, str) and is_url(to):
         return free_place(to)
     return free_folder(Path(to), beside=private)
-
-
-def private_of(record: RunRecord) -> str:
-    """The place of a run's private images."""
-    return str(record.settings["data"].get("private", ""))
 
 
 def unwritable(error: OSError, to: Path) -> BadInput:

@@ -177,6 +177,11 @@ def run_folder(record: RunRecord) -> Path:
     return Path(record.report).parent
 
 
+def private_of(record: RunRecord) -> str:
+    """The place of a run's private images."""
+    return str(record.settings["data"].get("private", ""))
+
+
 def records(runs: Path) -> Iterator[RunRecord]:
     """The records of all runs that can be read, oldest first."""
     for path in sorted(runs.glob(f"*/{RECORD}")):

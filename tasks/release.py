@@ -13,8 +13,8 @@ from artifacts.card import Evidence, evidence_of
 from artifacts.labels import Label
 from artifacts.model import lacking, with_images
 from artifacts.packaging import Packaging
-from artifacts.publish import destination, private_of, publish, safe_name, shareable_report
-from artifacts.record import RunRecord, records, save_record
+from artifacts.publish import destination, publish, safe_name, shareable_report
+from artifacts.record import RunRecord, private_of, records, save_record
 from artifacts.references import (
     ClassCounts,
     Judgement,

@@ -20,10 +20,10 @@ def audit(
     ] = None,
 ) -> None:
     """Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training."""
-    from artifacts.record import run_folder
-    from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, verdict
+    from artifacts.record import load_record, run_folder
 
-    configure()
+    load_record(configure().runs, run)  # before a server is started: a slip is told at once
+    from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, verdict
     from tasks.server.embedded import begin_server
 
     answering = begin_server()

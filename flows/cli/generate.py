@@ -53,8 +53,7 @@ def generate(
         raise BadInput(f"{of} is no published folder, for there is no {CARD} in it: give one, or the name of a run")
     else:
         from artifacts.model import lacking
-        from artifacts.publish import private_of
-        from artifacts.record import load_record
+        from artifacts.record import load_record, private_of
         from tasks.more_images import model_of, origin_of
 
         record = load_record(place.runs, of)

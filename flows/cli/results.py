@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -99,15 +100,23 @@ def publish(
     ] = None,
 ) -> None:
     """Hand a run's images over: a data set with its data card, certificate and model. Refuses what is INTERNAL."""
-    from artifacts.record import load_record
+    from artifacts.record import load_record, private_of
 
     place = configure()
-    from artifacts.packaging import Packaging
+    # Before what takes seconds to load, so that a slip is told at once.
+    record = load_record(place.runs, run)
     from sfumato.settings import release_from, release_of
+
+    own = release_from(changes or [])
+    from artifacts.upload import is_url
+    from sfumato.image_folder import free_folder
+
+    if not is_url(to):
+        free_folder(Path(to), beside=private_of(record))
+    from artifacts.packaging import Packaging
     from tasks.release import publish_run
 
-    record = load_record(place.runs, run)
-    licences = [licence, release_from(changes or []).licence, release_of(record.settings).licence]
+    licences = [licence, own.licence, release_of(record.settings).licence]
     licences += [one.licence for one in record.decisions]
     if not any(licences) and sys.stdin.isatty():
         licence = typer.prompt(
