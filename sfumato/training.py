@@ -56,13 +56,14 @@ def young_average(model: nn.Module, decay: float) -> AveragedModel:
 
 
 HALVES = {"cuda": torch.bfloat16}
-"""How a device rounds the operands of products in public training; sums, norms and weights stay float32."""
+"""How a device rounds the operands of products where no gradient is clipped; sums, norms and weights stay float32."""
 
 
 def half_products(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Inside the block a GPU rounds operands of products to bfloat16, several times as fast; other devices change nothing.
 
-    For losses of public networks alone: it holds for this thread, and never for a private step, which is exact.
+    For losses whose gradients nobody clips: public images, what was paid for, and members of an ensemble, whose answers are clipped
+    instead. It holds for this thread, and never for a step of DP-SGD, which is exact.
     """
     half = HALVES.get(device.type)
     return torch.autocast(device.type, dtype=half) if half else contextlib.nullcontext()
