@@ -29,6 +29,7 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 
 from tests import postgres  # noqa: E402
+from tests.quick_judges import judge_quickly  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -112,13 +113,6 @@ def prefect_server():
 
     with prefect_test_harness(server_startup_timeout=120):
         yield
-
-
-def judge_quickly(patch: pytest.MonkeyPatch) -> None:
-    """Judging CNNs of a few steps."""
-    for module in ("classifier", "utility"):
-        patch.setattr(f"sfumato.evaluation.{module}.default_steps", lambda _: 20)
-    patch.setattr("sfumato.evaluation.two_samples.STEPS", 20)
 
 
 @pytest.fixture

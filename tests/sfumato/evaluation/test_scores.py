@@ -62,12 +62,14 @@ def test_worse_images_score_worse_and_all_steps_are_counted(digits, bench, refer
     assert scores.precision < reference_scores.precision
 
 
+@pytest.mark.usefixtures("quick_judges")
 def test_a_set_of_the_test_images_is_at_no_distance(digits, bench):
     scores = judge(digits.test, digits.test_labels, bench)
     assert scores.readable > 0.96
     assert scores.frechet == pytest.approx(0, abs=1e-6) and scores.coverage == 1 and scores.images == 360
 
 
+@pytest.mark.usefixtures("quick_judges")
 @pytest.mark.parametrize("few", ["synthetic images", "real test images"])
 def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digits, judge_model, eyes, few):
     for count in (FEATURES, FEATURES + 1):
@@ -86,6 +88,7 @@ def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digi
         assert scores.kid is not None and scores.coverage <= 1
 
 
+@pytest.mark.usefixtures("quick_judges")
 def test_wide_features_have_a_distance_and_no_interval(digits, bench, monkeypatch):
     monkeypatch.setattr(intervals, "WIDEST", FEATURES - 1)
     scores = judge(digits.train[:100], digits.train_labels[:100], bench)
@@ -127,6 +130,7 @@ def test_real_images_are_the_floor_of_what_is_told_apart(reference_scores):
     assert reference_scores.cnn_balanced == pytest.approx(reference_scores.cnn, abs=0.02)
 
 
+@pytest.mark.usefixtures("quick_judges")
 def test_published_distances_are_to_the_training_images(digits, judge_model, eyes):
     bench = make_bench(
         digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK, trained_on=digits.train
@@ -200,6 +204,7 @@ def test_refuses_too_few_real_images(digits, judge_model, eyes):
         make_bench(digits.test[:5], digits.test_labels[:5], judge_model=judge_model, extractor=eyes, how=QUICK)
 
 
+@pytest.mark.usefixtures("quick_judges")
 def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, judge_model):
     def read(images):
         return images.flatten(1), torch.full((len(images), 3), 1 / 3)
