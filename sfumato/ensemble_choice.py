@@ -47,13 +47,19 @@ def members_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
 def drawing_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
     """The settings of the drawing; how many images learn from paid ones is a matter of time."""
     own: Any = settings.method
-    if "method.prototypes" in declared.set_fields and not own.prototypes:
+    if not draws_any_number(settings, declared):
         yield "images", 20, "each image is paid for"
     if own.adapters:
         yield "steps", STEPS, "more read no better, and take longer"
     else:
         yield "steps", 250, "many short steps add more noise in all than few long ones"
     yield "guidance", GUIDANCE, "a weak class condition wants more of it"
+
+
+def draws_any_number(settings: Settings, declared: Declared) -> bool:
+    """Whether images are drawn by what learnt from paid ones, and not paid for one by one, as a person may want."""
+    own: Any = settings.method
+    return bool(own.prototypes) or "method.prototypes" not in declared.set_fields
 
 
 def most_prototypes(members: int, epsilon: float, classes: int) -> int:

@@ -15,7 +15,7 @@ from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import COSTS
 from sfumato.embedding_choice import GENERATOR_WIDTH, latent_generator, matching_of
-from sfumato.ensemble_choice import drawing_of, members_of
+from sfumato.ensemble_choice import drawing_of, draws_any_number, members_of
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
@@ -586,9 +586,11 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Settings of the drawing, where the number of images is not paid for."""
     pixels, chosen_method = settings.latent.kind == "none", METHODS[settings.method.name]
+    varies = [Pick("generation.vary", VARIED, "a class of strokes as drawn varies less than hands do")]
+    varies = varies if not pixels and strokes(settings, declared) else []
     if chosen_method.has_members:
-        for name, value, why in drawing_of(settings, declared):
-            yield Pick(f"generation.{name}", value, why)
+        yield from (Pick(f"generation.{name}", value, why) for name, value, why in drawing_of(settings, declared))
+        yield from varies if draws_any_number(settings, declared) else []
         return
     if chosen_method.draw_privately:
         yield Pick("generation.images", 500, "each image is paid for")
@@ -604,8 +606,7 @@ def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     )
     if not chosen_method.needs_moments:  # whose classes are told apart by their moments alone
         yield Pick("generation.guidance", guidance, why)
-    if not pixels and strokes(settings, declared):
-        yield Pick("generation.vary", VARIED, "a class of strokes as drawn varies less than hands do")
+    yield from varies
 
 
 def strokes(settings: Settings, declared: Declared) -> bool:

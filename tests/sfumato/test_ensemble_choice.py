@@ -43,6 +43,7 @@ def test_whole_denoisers_and_images_that_are_paid_one_by_one_when_a_person_asks(
     assert whole.generation.steps == 250
     alone = ensemble("method.prototypes=0", records=60_000)
     assert alone.generation.images == 20 and alone.method.distillation.steps == 0
+    assert whole.generation.vary == 0.2 and alone.generation.vary == 0, "a paid image leaves as it was paid"
 
 
 def test_the_plan_pays_for_the_images_at_a_norm_that_cuts_little():
