@@ -7,15 +7,10 @@ from artifacts.record import RunRecord, load_record
 from flows.private_half import pay, terms
 from sfumato.errors import BadInput
 from sfumato.methods.plan import (
-    STAGE_CENTRAL,
-    STAGE_COUNTS,
+    SHARED_STAGES,
     STAGE_DRAWING,
     STAGE_EMBEDDING,
-    STAGE_JUDGE,
-    STAGE_MATCHING,
-    STAGE_MOMENTS,
     STAGE_RATES,
-    STAGE_SELECTION,
     STAGE_TUNING,
     STAGE_VOTES,
     UNCLAIMED,
@@ -32,10 +27,7 @@ from tasks.runtime.run import Journal
 from tasks.server.events import tell_refuted
 from tasks.terms import Order
 
-QUERIED = (
-    *(STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL),
-    *(STAGE_EMBEDDING, STAGE_MATCHING, STAGE_RATES, STAGE_JUDGE),
-)
+QUERIED = (*SHARED_STAGES, STAGE_VOTES, STAGE_EMBEDDING, STAGE_RATES)
 """Stages that query the records once."""
 
 

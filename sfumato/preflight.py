@@ -53,6 +53,7 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe import follow
 from sfumato.settings import Settings
+from sfumato.sources.tables import READERS
 from sfumato.turns import training_name
 
 MOST_NETWORKS = 64
@@ -646,7 +647,17 @@ def left_out(data: Data) -> tuple[str, ...]:
         "data.public": (data.public, sources.public_reading(data, 0)),
     }
     texts = {name: sources.left_out(source, reading) for name, (source, reading) in sides.items() if source}
-    return tuple(f"{name}: {text}: left out" for name, text in texts.items() if text)
+    return tuple(f"{name}: {text}: left out{_of_tables(name, text)}" for name, text in texts.items() if text)
+
+
+def _of_tables(name: str, text: str) -> str:
+    """How a table among the files that are left out would be read; empty where none is among them."""
+    ends = [suffix for suffix in READERS if suffix in text]
+    return (
+        f"; a table that lists the images and their labels is read where {name} is the path of its {ends[0]}"
+        if ends
+        else ""
+    )
 
 
 def private_set(settings: Settings) -> PrivateSet:

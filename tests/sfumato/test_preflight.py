@@ -12,7 +12,7 @@ from PIL import Image
 from sfumato.config import Network, Privacy
 from sfumato.errors import BadInput
 from sfumato.evaluation import extractors
-from sfumato.preflight import LARGE_DELTA, one_extractor, plan_for, preflight, private_set
+from sfumato.preflight import LARGE_DELTA, left_out, one_extractor, plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tests.sfumato.sources.writing import write_mnist_like
 
@@ -494,3 +494,15 @@ def test_a_column_called_group_is_found_and_can_be_left_out(tmp_path):
     assert preflight(settings)[:2] == (settings, facts)
     settings, facts, _ = settle(f"data.private={root / 'list.csv'}", "data.group=none")
     assert (facts.records, facts.unit, settings.data.group) == (96, "", "none")
+
+
+def test_a_table_among_what_is_left_out_comes_with_how_it_is_read(tmp_path):
+    root = persons(tmp_path / "scans")
+    settings, *_ = settle(f"data.private={root}")
+    (root / "notes.txt").write_text("of nobody")
+    assert left_out(settings.data) == ("data.private: 1 file .txt: left out",)
+    (root / "list.csv").write_text("path,label")
+    (line,) = left_out(settings.data)
+    assert line.endswith(
+        ": left out; a table that lists the images and their labels is read where data.private is the path of its .csv"
+    )
