@@ -53,7 +53,6 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe import follow
 from sfumato.settings import Settings
-from sfumato.sources.tables import READERS
 from sfumato.turns import training_name
 
 MOST_NETWORKS = 64
@@ -652,7 +651,7 @@ def left_out(data: Data) -> tuple[str, ...]:
 
 def _of_tables(name: str, text: str) -> str:
     """How a table among the files that are left out would be read; empty where none is among them."""
-    ends = [suffix for suffix in READERS if suffix in text]
+    ends = sources.tables_among(text)
     return (
         f"; a table that lists the images and their labels is read where {name} is the path of its {ends[0]}"
         if ends

@@ -431,7 +431,22 @@ def publish_run(
             show(2, 3)
             register(released, evidence, packaging)
         show(3, 3)
+    ask_again(released, str(place_of))
     return record
+
+
+def ask_again(record: RunRecord, to: str) -> None:
+    """`Refused` where the gate has come to refuse a run while it was published to `to`, and its model out of MLflow's registry again.
+
+    Writing and uploading take minutes, in which an audit may refute the run.
+    """
+    place = where()
+    try:
+        with place.ledger() as ledger:
+            gate.passed(place.store(), ledger, record)
+    except Refused as refusal:
+        place.tracker().withdraw(model_name(record), run=record.tracking[Label.DP])
+        raise Refused(f"{refusal}. This came to be known while the images left: take them back from {to}") from None
 
 
 def accepted(store: Store, ledger: Ledger, record: RunRecord, *, claim: str, copies: str) -> RunRecord:

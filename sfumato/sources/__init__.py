@@ -324,6 +324,11 @@ def left_out(source: str | Path, reading: Reading) -> str:
     return ", ".join(text for text in texts if text)
 
 
+def tables_among(text: str) -> list[str]:
+    """Suffixes of tables among what `left_out` says; by its own path such a table would be a source."""
+    return [suffix for suffix in READERS if suffix in text]
+
+
 def open_one(source: str, reading: Reading) -> Catalogue:
     """A source that is no mixture."""
     place = None if source in NAMES else existing(source)

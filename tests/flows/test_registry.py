@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from mlflow.exceptions import MlflowException
 
+from artifacts.certify import spends_of
 from artifacts.tracking import COMMIT, INTERNAL, SHAREABLE, USER
 from sfumato import mlflow_model
 from sfumato.errors import Refused
+from tasks import release
 from tasks.runtime.environment import where
 from tests.flows.test_own_data import TINY, run
 
@@ -35,6 +38,24 @@ def test_publishing_registers_a_bundle_and_ends_the_runs(no_prefect, tmp_path):
     assert names == [{"public images", "digits"}, {"glyphs", "digits"}], "where public images lie is not shown"
     everything = client.search_runs([shown.info.experiment_id, inside.info.experiment_id])
     assert {one.info.status for one in everything} == {"FINISHED"}
+
+
+@pytest.mark.usefixtures("quick_judges")
+def test_an_audit_that_refutes_a_run_while_it_is_published_takes_its_model_back(no_prefect, tmp_path, monkeypatch):
+    write = release.publish
+
+    def meanwhile(store, record, to, *rest):
+        of_run = {"artifact": record.samples_artifact, "finding": record.samples_artifact, "run": record.run}
+        with where().ledger() as ledger:
+            spends = spends_of(store, ledger, record.samples_artifact)
+            ledger.check("digits", what="audit", passed=False, code_version="1", spends=spends, **of_run)
+        return write(store, record, to, *rest)
+
+    monkeypatch.setattr(release, "publish", meanwhile)
+    with pytest.raises(Refused, match="refutes its promise.* while the images left: take them back from .*/out"):
+        run("rapid", TINY_RUN, str(tmp_path / "out"))
+    with pytest.raises(MlflowException):
+        where().tracker().client().get_model_version_by_alias("digits-rapid", "released")
 
 
 def test_a_refused_run_is_failed_and_says_why_inside_alone(no_prefect):
