@@ -2,7 +2,8 @@
 
 `spending` opens the door for a mechanism that pays with noise, `looking` for one that does not and whose results are
 therefore INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in
-a cache key. Each time the door opens, the images are checked against the digest under which the ledger knows them.
+a cache key. Each time the door opens, the images are checked against the digest under which the ledger knows them,
+and their files must be as they were when that was taken: a set that is written to while it is read is refused.
 
 `inspecting` looks through a set before it is settled what belongs to it.
 
@@ -149,6 +150,21 @@ def identify(private: PrivateSet) -> str:
     return _unnamed(private, lambda: sources.source_digest(private.source, private.reading("all")))
 
 
+def _files(private: PrivateSet) -> str:
+    """The state of the files of the set (INTERNAL), to compare with later (`_unchanged`)."""
+    return _unnamed(private, lambda: sources.files_now(private.source, private.reading("all")))
+
+
+def _unchanged(private: PrivateSet, files: str, images: ImageSet) -> ImageSet:
+    """These images of the set; `BadInput` where its files are no longer `files`, so that the images may not be those with the digest in the ledger."""
+    if _files(private) != files:
+        raise BadInput(
+            f"files of '{private.name}' changed while they were read: nothing was learnt from them; wait until whatever writes there has "
+            "ended, and run again"
+        )
+    return images
+
+
 def _unnamed(private: PrivateSet, work: Callable[[], Content]) -> Content:
     """Run `work` on the set and return its result; no error names a file of the set."""
     return sources.unnamed(private.source, f"the private set '{private.name}'", work)
@@ -203,8 +219,8 @@ def check_in(
 
 def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
     """Content digest, training and held-out images of a whole set; `BadInput` for any fault that would end a run after it has paid."""
-    digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
-    train, test = read(everyone, "train"), read(everyone, "test")
+    files, digest, everyone = _files(private), identify(private), private.model_copy(update={"share": 1.0})
+    train, test = read(everyone, "train"), _unchanged(private, files, read(everyone, "test"))
     check_parts(private, train if private.share == 1 else read(private, "train"), test)
     return digest, train, test
 
@@ -293,10 +309,10 @@ def spending(
     is added; the entry states both, with the generator. A stop that cannot be written to the ledger is a warning: the
     reservation then stands in full.
     """
-    digest = identify(access.private)
+    files, digest = _files(access.private), identify(access.private)
     if access.comparison:
         entry = _looked(access, digest)
-        images = read(access.private, "train")
+        images = _unchanged(access.private, files, read(access.private, "train"))
         images = images if access.canaries is None else joined(images, access.canaries)
         yield Visit(images, entry.hash, entry_label(entry))
         return
@@ -324,9 +340,12 @@ def spending(
     label = entry_label(access.ledger.opened(ticket))
     allow = functools.partial(access.ledger.progress, ticket)
     try:
-        yield Visit(
-            read(access.private, "train"), ticket.hash, label, ticket.hash, allow, Payment(ticket, tuple(events))
-        )
+        images = _unchanged(access.private, files, read(access.private, "train"))
+    except BadInput:
+        _commit(access.ledger, ticket, ())
+        raise
+    try:
+        yield Visit(images, ticket.hash, label, ticket.hash, allow, Payment(ticket, tuple(events)))
     except Stopped as stop:
         _commit(access.ledger, ticket, stop.events)
         raise
@@ -338,9 +357,9 @@ def joining(access: Access, reservation: str) -> Iterator[Visit]:
 
     `Refused` where that reservation is not open. In a comparison, which reserves nothing, the access is a look of its own.
     """
-    digest = identify(access.private)
+    files, digest = _files(access.private), identify(access.private)
     entry = _looked(access, digest) if access.comparison else access.ledger.standing_open(reservation, digest)
-    images = read(access.private, "train")
+    images = _unchanged(access.private, files, read(access.private, "train"))
     yield Visit(images if access.canaries is None else joined(images, access.canaries), entry.hash, entry_label(entry))
 
 
@@ -354,8 +373,9 @@ def _commit(ledger: Ledger, ticket: Reservation, events: Sequence[AnyEvent]) -> 
 @contextlib.contextmanager
 def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     """Open the door for a look at a part; every result is INTERNAL."""
-    entry = _looked(access, identify(access.private))
-    yield Visit(read(access.private, part), entry.hash, entry_label(entry))
+    files, digest = _files(access.private), identify(access.private)
+    entry = _looked(access, digest)
+    yield Visit(_unchanged(access.private, files, read(access.private, part)), entry.hash, entry_label(entry))
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ OTHERWISE: Mapping[str, str] = {
     "artifacts.approval": "a person's decision",
     "sfumato.backbone": "the shape of images",
     "sfumato.image_folder": "the place that is published to",
+    "sfumato.privacy.door._unchanged": "when files were written",
     "sfumato.settings": "settings",
     "sfumato.named_settings": "settings",
     "sfumato.released": "the version that a published model was written by",

@@ -88,6 +88,7 @@ __all__ = [
     "absolute",
     "card_above",
     "describe",
+    "files_now",
     "fingerprint",
     "held_out_by_hash",
     "inspect",
@@ -197,6 +198,24 @@ def source_digest(source: str | Path, reading: Reading = Reading()) -> str:
     names = catalogue.facts.classes
     each = sorted(record_digest(record, names) for record in catalogue.records())
     return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+def files_now(source: str | Path, reading: Reading = Reading()) -> str:
+    """A digest of the lengths and times of the files that a source is read from, which changes where one of them is written, comes or goes.
+
+    No file is opened. Where pictures lie in files of their own these count, with their table, and nothing else in their folders.
+    """
+    digest = hashlib.sha256()
+    for part in parts_of(source):
+        listed = None if part in NAMES else open_one(part, as_stored(reading)).files
+        paths = sorted({file.path for file in listed() if isinstance(file.path, Path)}) if listed else []
+        if not paths:
+            digest.update(fingerprint(part, folder=reading.folder).encode())
+            continue
+        for path in [existing(part), *paths] if existing(part).is_file() else paths:
+            facts = path.stat()
+            digest.update(repr((str(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)).encode())
+    return digest.hexdigest()
 
 
 def stored_pictures(source: str | Path, reading: Reading = Reading()) -> Iterator[np.ndarray]:
