@@ -24,8 +24,12 @@ VALIDATION_SHARE = 1 / 6
 """Share of the synthetic images that choose the epoch: 10,000 of 60,000."""
 HIDDEN = 100
 """Width of the MLP's hidden layer."""
+CNN_WIDTHS, CNN_HIDDEN = (32, 64, 128), 128
+"""Channels of the CNN's convolutions, and the width of its hidden layer."""
 CNN_LEAST_SIDE = 18
 """Smallest side for the CNN, whose three convolutions without padding and two poolings leave nothing of a smaller image."""
+RESNET_WIDTHS = (64, 128, 256, 512)
+"""Channels of the ResNet-9's four stages."""
 RESNET_LEAST_SIDE = 8
 """Smallest side for the ResNet-9, whose three poolings leave nothing of a smaller image."""
 DROPOUT = 0.5
@@ -34,7 +38,7 @@ READ_IMAGES = 1024
 
 
 def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """One hidden layer of 100 on the pixels of images [c, h, w]."""
+    """One hidden layer on the pixels of images [c, h, w]."""
     channels, height, width = shape
     return nn.Sequential(
         nn.Flatten(), nn.Linear(channels * height * width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)
@@ -42,40 +46,42 @@ def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
 
 
 def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Three convolutions of 32, 64 and 128 channels, dropout, a hidden layer of 128; sides from 18 pixels up."""
+    """Three convolutions, dropout, a hidden layer; sides from 18 pixels up."""
     channels, height, width = shape
+    first, second, third = CNN_WIDTHS
     left = [((side - 2) // 2 - 2) // 2 - 2 for side in (height, width)]
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
+        nn.Conv2d(channels, first, 3),
         nn.MaxPool2d(2),
         nn.ReLU(),
         nn.Dropout(DROPOUT),
-        nn.Conv2d(32, 64, 3),
+        nn.Conv2d(first, second, 3),
         nn.MaxPool2d(2),
         nn.ReLU(),
         nn.Dropout(DROPOUT),
-        nn.Conv2d(64, 128, 3),
+        nn.Conv2d(second, third, 3),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(128 * left[0] * left[1], 128),
+        nn.Linear(third * left[0] * left[1], CNN_HIDDEN),
         nn.ReLU(),
         nn.Dropout(DROPOUT),
-        nn.Linear(128, classes),
+        nn.Linear(CNN_HIDDEN, classes),
     )
 
 
 def resnet9(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Eight convolutions, four of them in two residual pairs, and a linear layer; sides from 8 pixels up."""
+    first, second, third, last = RESNET_WIDTHS
     return nn.Sequential(
-        _convolution(shape[0], 64),
-        _convolution(64, 128, pool=2),
-        _Residual(128),
-        _convolution(128, 256, pool=2),
-        _convolution(256, 512, pool=2),
-        _Residual(512),
+        _convolution(shape[0], first),
+        _convolution(first, second, pool=2),
+        _Residual(second),
+        _convolution(second, third, pool=2),
+        _convolution(third, last, pool=2),
+        _Residual(last),
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
-        nn.Linear(512, classes),
+        nn.Linear(last, classes),
     )
 
 
