@@ -83,6 +83,7 @@ def test_plain_dp_sgd_with_votes_releases_no_public_images(no_servers, tmp_path)
     }
 
 
+@pytest.mark.slow
 def test_plain_dp_sgd_is_a_method_like_any_other(no_servers):
     changes = [c for c in TINY if not c.startswith("method.")]
     record = synthesize.fn(method="dp-sgd", preset="digits", changes=changes)
