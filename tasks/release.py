@@ -445,7 +445,8 @@ def ask_again(record: RunRecord, to: str) -> None:
         with place.ledger() as ledger:
             gate.passed(place.store(), ledger, record)
     except Refused as refusal:
-        place.tracker().withdraw(model_name(record), run=record.tracking[Label.DP])
+        with telling(record):
+            place.tracker().withdraw(model_name(record), run=record.tracking[Label.DP])
         raise Refused(f"{refusal}. This came to be known while the images left: take them back from {to}") from None
 
 
