@@ -42,7 +42,7 @@ from sfumato.sources.catalogue import (
 from sfumato.sources.chosen import narrowed, resolve_names
 from sfumato.sources.decoding import kind_of, read_as_dicom
 from sfumato.sources.dicom import BURNED_IN
-from sfumato.sources.embedded import holds_pictures, open_embedded
+from sfumato.sources.embedded import holds_pictures, open_embedded, tables_of
 from sfumato.sources.files import of_files
 from sfumato.sources.folders import FOLDER, open_image_folder, overlooked
 from sfumato.sources.identity import (
@@ -203,19 +203,28 @@ def source_digest(source: str | Path, reading: Reading = Reading()) -> str:
 def files_now(source: str | Path, reading: Reading = Reading()) -> str:
     """A digest of the lengths and times of the files that a source is read from, which changes where one of them is written, comes or goes.
 
-    No file is opened. Where pictures lie in files of their own these count, with their table, and nothing else in their folders.
+    No file is opened. What else lies in their folders, such as the home of a run, does not count.
     """
     digest = hashlib.sha256()
     for part in parts_of(source):
-        listed = None if part in NAMES else open_one(part, as_stored(reading)).files
-        paths = sorted({file.path for file in listed() if isinstance(file.path, Path)}) if listed else []
-        if not paths:
+        if part in NAMES:
             digest.update(fingerprint(part, folder=reading.folder).encode())
             continue
-        for path in [existing(part), *paths] if existing(part).is_file() else paths:
+        for path in _paths_of(part, reading):
             facts = path.stat()
             digest.update(repr((str(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)).encode())
     return digest.hexdigest()
+
+
+def _paths_of(part: str, reading: Reading) -> list[Path]:
+    """The files of a source that is no mixture and has a path, in order: its pictures, its table, its tables or shards, or all in its folder."""
+    place, files = existing(part), open_one(part, as_stored(reading)).files
+    pictures = {file.path for file in files() if isinstance(file.path, Path)} if files else set()
+    if not place.is_dir():
+        return sorted({place, *pictures})
+    place = images_of(place)
+    held = pictures or {path for _, path in tables_of(place)} or set(shards_of(place))
+    return sorted(held or {path for path in place.iterdir() if path.is_file()})
 
 
 def stored_pictures(source: str | Path, reading: Reading = Reading()) -> Iterator[np.ndarray]:

@@ -1,11 +1,16 @@
 """Sources of every kind: described without opening a picture, and requests that none can meet."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from sfumato.sources import Reading, describe, files, idx, load
+from sfumato.sources import Reading, describe, files, files_now, idx, load
+from tests.sfumato.sources.test_embedded import rows
+from tests.sfumato.sources.test_embedded import write as write_parquet
+from tests.sfumato.sources.test_shards import png, write_shard
 from tests.sfumato.sources.writing import refused, write_mnist_like
 
 
@@ -122,3 +127,41 @@ def test_inverting_turns_grey_levels_round_and_moves_no_record(folder):
     plain, turned = load(folder), load(folder, Reading(invert=True))
     assert np.array_equal(255 - plain.pixels, turned.pixels)
     assert np.array_equal(load(folder, Reading(crop="centre", size=4)).labels, plain.labels)
+
+
+def beside(place):
+    """A source of each kind, and a file of it."""
+    for folder in (place / "cat", place / "only" / "cat"):
+        folder.mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "0.png")
+    (place / "list.csv").write_text("path,label\ncat/0.png,cat")
+    np.savez(place / "x.npz", images=np.zeros((2, 8, 8), np.uint8), labels=np.arange(2))
+    write_parquet(place / "pets.parquet", rows())
+    write_parquet(place / "tables" / "train.parquet", rows())
+    write_shard(place / "shards" / "0.tar", {"0.png": png(0), "0.cls": b"0"})
+    idx_file = sorted(write_mnist_like(place / "idx").iterdir())[0]
+    return {
+        "folder": (place / "only", place / "only" / "cat" / "0.png"),
+        "table": (place / "list.csv", place / "cat" / "0.png"),
+        "list": (place / "list.csv", place / "list.csv"),
+        "npz": (place / "x.npz", place / "x.npz"),
+        "parquet": (place / "pets.parquet", place / "pets.parquet"),
+        "tables": (place / "tables", place / "tables" / "train.parquet"),
+        "shards": (place / "shards", place / "shards" / "0.tar"),
+        "idx": (place / "idx", idx_file),
+    }
+
+
+@pytest.mark.parametrize("kind", ["folder", "table", "list", "npz", "parquet", "tables", "shards", "idx"])
+def test_files_of_a_source_are_noticed_when_they_are_written_and_no_others(tmp_path, kind):
+    """A home with its databases may lie beside a table, or in the folder of tables; in one of class folders it would be a class."""
+    source, file = beside(tmp_path / "all")[kind]
+    before = files_now(source)
+    home = (source if source.is_dir() else source.parent) / "sfumato-home"
+    if kind != "folder":
+        home.mkdir()
+        (home / "ledger.db").write_text("an entry")
+    assert files_now(source) == before
+    os.utime(file, ns=(1, 1))
+    assert files_now(source) != before
+    assert files_now(f"{source}+digits") != files_now(source)
