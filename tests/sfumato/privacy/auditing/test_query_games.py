@@ -91,7 +91,7 @@ def test_halved_noise_is_found_and_shown_above_the_price(monkeypatch, name):
     assert fit.epsilon > 1.4 * fit.priced
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if "k-means" not in name])
 def test_hardly_any_noise_is_shown_by_guesses_alone(monkeypatch, name):
     less_noise(monkeypatch, 0.005)
     fit, bound = fit_of(name)
