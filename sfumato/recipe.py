@@ -586,8 +586,8 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Settings of the drawing, where the number of images is not paid for."""
     pixels, chosen_method = settings.latent.kind == "none", METHODS[settings.method.name]
-    varies = [Pick("generation.vary", VARIED, "a class of strokes as drawn varies less than hands do")]
-    varies = varies if not pixels and strokes(settings, declared) else []
+    vary = Pick("generation.vary", VARIED, "a class of strokes as drawn varies less than hands do")
+    varies = [vary] if not pixels and strokes(settings, declared) else []
     if chosen_method.has_members:
         yield from (Pick(f"generation.{name}", value, why) for name, value, why in drawing_of(settings, declared))
         yield from varies if draws_any_number(settings, declared) else []

@@ -198,9 +198,11 @@ def check_in(
 
     Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
+    files = _files(access.private)
     digest, train, test = _sound(access.private)
     _warn_of_text(access.private)
     prints = None if access.ledger.has_prints(access.private.name, digest) else fingerprinted(access)
+    train = _unchanged(access.private, files, train)
     if new_version:
         access.ledger.new_version(
             access.private.name,
@@ -219,8 +221,8 @@ def check_in(
 
 def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
     """Content digest, training and held-out images of a whole set; `BadInput` for any fault that would end a run after it has paid."""
-    files, digest, everyone = _files(private), identify(private), private.model_copy(update={"share": 1.0})
-    train, test = read(everyone, "train"), _unchanged(private, files, read(everyone, "test"))
+    digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
+    train, test = read(everyone, "train"), read(everyone, "test")
     check_parts(private, train if private.share == 1 else read(private, "train"), test)
     return digest, train, test
 
@@ -302,7 +304,7 @@ def spending(
 ) -> Iterator[Visit]:
     """Reserve `events` and open the door. The reservation stands in full until the stage that stores the result commits the visit's `payment`.
 
-    Work that was `Stopped` commits the events it took, and names no artifact. `settles` is the hash of the reservation under which the
+    Work that was `Stopped` commits the events it took, and names no artifact; images that cannot be read commit none. `settles` is the hash of the reservation under which the
     same work began and broke off: the most that it can have taken is committed first.
 
     For a comparison the same access is written as a look. `insecure` says that a test injected the noise, `arithmetic` how the noise

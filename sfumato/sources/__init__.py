@@ -48,6 +48,7 @@ from sfumato.sources.folders import FOLDER, open_image_folder, overlooked
 from sfumato.sources.identity import (
     NAMES,
     absolute,
+    as_written,
     existing,
     fingerprint,
     group_held_out,
@@ -211,8 +212,7 @@ def files_now(source: str | Path, reading: Reading = Reading()) -> str:
             digest.update(fingerprint(part, folder=reading.folder).encode())
             continue
         for path in _paths_of(part, reading):
-            facts = path.stat()
-            digest.update(repr((str(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)).encode())
+            digest.update(repr((str(path), *as_written(path.stat()))).encode())
     return digest.hexdigest()
 
 

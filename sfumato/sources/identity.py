@@ -113,10 +113,14 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
         top = (place.parent if place.suffix in READERS else place).resolve()
         for file in [top, *sorted(top.rglob("*"))]:
             facts = file.lstat()
-            # No copying tool can reset the time of the inode's last change.
-            identity = (part, str(file.relative_to(top)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+            identity = (part, str(file.relative_to(top)), *as_written(facts))
             digest.update(repr(identity).encode())
     return digest.hexdigest()
+
+
+def as_written(facts: os.stat_result) -> tuple[int, int, int]:
+    """Length and times of a file, which change where it is written: no copying tool can reset the time of the inode's last change."""
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def same_inode(a: Path, b: Path) -> bool:
