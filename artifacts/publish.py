@@ -103,7 +103,8 @@ def _fill(
     pictures = pictures_of(images, drawn, packaging.signer.signed if packaging.signer else None)
     form.write(folder, counted(pictures, progress, len(images)), images.classes)
     with Image.open(source / SAMPLES) as grid:
-        (folder / SAMPLES).write_bytes(png_of(grid))
+        sample = png_of(grid)
+        (folder / SAMPLES).write_bytes(packaging.signer.signed(sample) if packaging.signer else sample)
     decision = check(record, packaging.terms)
     card = card_of(record, images, evidence, model) | {
         **packaging.terms.model_dump(mode="json", exclude={"approval", "approvers", "public_licence"}),

@@ -46,6 +46,8 @@ USER, SOURCE, SOURCE_TYPE, COMMIT = (
     "mlflow.source.git.commit",
 )
 """Tags by which MLflow shows who ran what, and from which commit."""
+FLOW_RUN = "prefect.flow_run"
+"""Tag with the id of the run's flow run in Prefect, by which what a dead process left is found."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as the description of a run."""
 EXPERIMENTS = {
@@ -228,10 +230,19 @@ class Tracker:
             client.set_tag(run, tag, value)
         client.set_terminated(run, status)
 
-    def release(self, name: str, folder: Path, *, run: str, tags: Mapping[str, str], note: str) -> str:
-        """Put the model in `folder` into the registry as a new version of `name`, alias `released`; returns the version.
+    def end_those_of(self, flow_run: str, why: str) -> None:
+        """End as `KILLED` the runs that go on although the process of their flow run in Prefect is dead."""
+        client = self.client()
+        known = [one for one in map(client.get_experiment_by_name, EXPERIMENTS) if one]
+        at_work = f"attributes.status = 'RUNNING' AND tags.`{FLOW_RUN}` = '{flow_run}'"
+        for run in client.search_runs([one.experiment_id for one in known], at_work):
+            self.end(run.info.run_id, "KILLED", {REASON: why})
 
-        Its files are shown with `run`, which must be one that may be shown.
+    def release(self, name: str, folder: Path, *, run: str, tags: Mapping[str, str], note: str) -> str:
+        """Put the model in `folder` into the registry as this run's version of `name`, alias `released`; returns the version.
+
+        Its files are shown with `run`, which must be one that may be shown. A run that is published again keeps its version, whose files
+        these then are.
         """
         from mlflow.exceptions import MlflowException
 
@@ -240,7 +251,13 @@ class Tracker:
         source = f"{client.get_run(run).info.artifact_uri}/{MODEL}"
         with contextlib.suppress(MlflowException):  # it is there already
             client.create_registered_model(name)
-        version = client.create_model_version(name, source, run_id=run, tags=dict(tags), description=note).version
+        if known := client.search_model_versions(f"name = '{name}' AND run_id = '{run}'"):
+            version = known[0].version
+            client.update_model_version(name, version, description=note)
+            for tag, value in tags.items():
+                client.set_model_version_tag(name, version, tag, value)
+        else:
+            version = client.create_model_version(name, source, run_id=run, tags=dict(tags), description=note).version
         client.set_registered_model_alias(name, RELEASED, version)
         return str(version)
 

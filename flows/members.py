@@ -1,5 +1,7 @@
 """Stages of a run that draws from many models of disjoint shards: their training, and what the public denoiser learns from what they drew."""
 
+from dataclasses import replace
+
 from sfumato.config import Pretraining
 from sfumato.methods.plan import Members
 from sfumato.settings import Settings
@@ -20,7 +22,10 @@ def train_members(members: Members, order: Order, inputs: Inputs, book: Journal)
         return PrivateParts(heads=book.stage(private.train_heads)(free, members, inputs))
     each = machine if alone(machine, members.count) else among_others(machine)
     own = free.model_copy(update={"machine": each})
-    calls = [private.train_member.given(own, members, shard, inputs) for shard in range(members.count)]
+    calls = [
+        replace(private.train_member.given(own, members, shard, inputs), note=f"{shard + 1} of {members.count}")
+        for shard in range(members.count)
+    ]
     return PrivateParts(members=tuple(book.run_all(calls, machine)))
 
 

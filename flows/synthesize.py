@@ -27,6 +27,7 @@ from artifacts.references import (
     Rehearsal,
     Samples,
 )
+from artifacts.reports.in_short import statement
 from artifacts.reports.rehearsal import REHEARSAL
 from flows.members import distilled
 from flows.private_half import BASELINE, after, count, pay, sum_features, terms, train_judge
@@ -73,6 +74,7 @@ from tasks.record import Finished, baseline_settings, close, pages_of
 from tasks.release import JudgedSets
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
+from tasks.runtime.progress import log_line
 from tasks.runtime.run import Journal
 from tasks.server.embedded import without_signs_of_life
 from tasks.server.events import tell_spent
@@ -152,6 +154,8 @@ def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
 
 def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     settings, plan, publish_to = run.settings, run.plan, wishes.publish_to
+    promise = plan.certificate.sentence() if plan.certificate else "no certificate"
+    log_line(f"planned before any private image is opened: {promise}")
     public_images = load_images(settings, plan, book)
     order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
     clean = without_noise(settings, plan, public_images, book)
@@ -208,7 +212,8 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
 
 
 def show_in_ui(record: RunRecord) -> None:
-    """The report that may leave as a Markdown artifact of the flow run (made in every run, cached stages or not), linked to MLflow."""
+    """The statement in the log of the flow run, and the report that may leave as a Markdown artifact (in every run, cached stages or not)."""
+    log_line(f"{statement(record)} Published: {record.published or f'not yet, sfumato publish {record.run}'}")
     page = release.report_for_prefect(record, pages_of(record))
     with release.telling(record, "Prefect"):
         create_markdown_artifact(page, key="report", description=record.run)

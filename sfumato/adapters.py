@@ -166,7 +166,7 @@ def heads_trained(
 
     `TRAINED_AT_ONCE` members are trained together. Each draws its examples, with replacement, from its own shard.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     trained: list[HeadStack] = []
     for first in range(0, len(shards), TRAINED_AT_ONCE):

@@ -78,7 +78,7 @@ def fitted(
 ) -> tuple[nn.Module, list[float]]:
     """`model` trained as a one-step generator so that its images of each class have the mean embedding `means` `[classes, d]`; and its losses.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     device = next(model.parameters()).device
     means, classes = means.to(device), len(means)

@@ -9,7 +9,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,13 @@ def write_more(
     classes: Sequence[str] = (),
     seed: int | None = None,
     continuations: int = 0,
+    sign: Callable[[bytes], bytes] | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Draw images of `classes` (all by default) as `ReleasedModel.draw` does, into the new folder `to`; returns it.
 
     `origin` says what they are drawn from; a run refuses them as its public images where its own private set is behind them. With `continuations` above 0 so many go on from each of a few noised images
-    (`sfumato.continuations`), which a picture shows. `BadInput` for a folder that is taken, a class that there is not, or a model without such noised
+    (`sfumato.continuations`), which a picture shows. `sign` takes each PNG and returns it signed. `BadInput` for a folder that is taken, a class that there is not, or a model without such noised
     images; then nothing is written.
 
     Many parameters: those of a drawing, its place, and how it is shown.
@@ -79,9 +80,10 @@ def write_more(
         drawn = ImageSet(*model.draw(images, classes=wanted, seed=seed, progress=progress), model.classes)
     try:
         with whole_folder(to) as draft:
-            write_folders(draft, pictures_of(drawn), drawn.classes)
+            write_folders(draft, pictures_of(drawn, sign=sign), drawn.classes)
             if shown:
-                (draft / CONTINUATIONS).write_bytes(png_of(shown.picture()))
+                picture = png_of(shown.picture())
+                (draft / CONTINUATIONS).write_bytes(sign(picture) if sign else picture)
             (draft / ORIGIN).write_text(json.dumps(mark(model, origin), indent=1), encoding="utf-8")
             (draft / README).write_text(readme(model, drawn, origin, shown), encoding="utf-8")
     except OSError as error:

@@ -55,7 +55,7 @@ def start_learnt(
 ) -> tuple[nn.Module, list[float]]:
     """The network of `start` after its training on public images x `[n, c, h, w]` of classes y `[n]`; and the losses.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     own = start.blueprint
     codes = label_codes(start.before + start.classes, (x.shape[1], start.rows, x.shape[3]))[start.before :]

@@ -192,7 +192,17 @@ def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str
 def _certificate(card: Mapping[str, Any], folder: Path | str) -> Certificate:
     if not card["certificate"]:
         raise BadInput(f"{folder} has no certificate: {card['statement']}")
-    return Certificate.model_validate(card["certificate"])
+    try:
+        return Certificate.model_validate(card["certificate"])
+    except ValidationError as error:
+        raise _of_another_version(f"the certificate in {Path(folder) / CARD}", error) from None
+
+
+def _of_another_version(what: str, error: Exception) -> BadInput:
+    return BadInput(
+        f"{what} cannot be read by this version of Sfumato ({type(error).__name__}: {first_line(error)}): install the one in the card, "
+        "under code_version"
+    )
 
 
 def read_model(folder: Path, promise: Certificate, device: torch.device) -> ReleasedModel:
@@ -211,9 +221,5 @@ def read_model(folder: Path, promise: Certificate, device: torch.device) -> Rele
         noisy = formats.load(there[COUNTS])[0]["counts"] if COUNTS in there else None
         judge = formats.load_judge(there[JUDGE], there[BACKBONE], device) if JUDGE in there else None
     except (ValidationError, SafetensorError, KeyError, RuntimeError, OSError) as error:
-        what = first_line(error)
-        raise BadInput(
-            f"{folder} cannot be read by this version of Sfumato ({type(error).__name__}: {what}): install the one in the card, under "
-            "code_version"
-        ) from None
+        raise _of_another_version(str(folder), error) from None
     return ReleasedModel(promise, settings, parts, judge, shares_of(settings.generation, facts.classes, noisy), device)

@@ -154,7 +154,7 @@ def train(
 
     A `resumable` training stores its state now and then, and starts from the stored one; it raises `Stopped`, at a stored state, on request.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: its callers hold rates and steps in different sections, beside what shows and interrupts the training.
     """
     device = next(model.parameters()).device
     # A GPU waits for the many small kernels of an unfused step.
@@ -202,7 +202,7 @@ def pretrain(
     A share of the labels is dropped, so that the network also learns to denoise without a class. With a `keeper` it can stop and
     resume to the same weights.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     generator = torch.Generator(images.device).manual_seed(seed)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
@@ -277,7 +277,7 @@ def train_on_noised(
     `noised` are x_S / sqrt(alpha_bar_S) for S = `boundary`. Returns the averaged model and the losses. Nothing but the noised
     images is used, so this is post-processing of them.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     latents = schedule.signal(torch.tensor([boundary], device=noised.device)) * noised
     generator = torch.Generator(noised.device).manual_seed(seed)

@@ -19,11 +19,15 @@ from artifacts.reports.run import INTERNAL_TABLES
 from artifacts.store import write_text
 from sfumato.images import ImageSet, save_png
 from tasks.runtime.environment import where
+from tasks.runtime.run import begin_parents, until_the_end
+
+COMPARED = "comparison"
+"""Tag of the parent run of a comparison or sweep: its title."""
 
 
 @contextlib.contextmanager
 def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """A name for the comparison, and a parent run in each experiment: name, label -> MLflow run.
+    """A name for the comparison, and a parent run in each experiment, which end with the block: name, label -> MLflow run.
 
     Its folder is removed where an error ends the comparison before anything was written into it.
     """
@@ -34,13 +38,12 @@ def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
     folder = Path(mkdtemp(prefix=f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{safe_name(title)}-", dir=folders))
     name = folder.name
     try:
-        tracker = place.tracker()
-        public, internal = (tracker.log(name, label=label) for label in (Label.PUBLIC, Label.INTERNAL))
-        yield name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
+        parents = begin_parents(name, {COMPARED: title})
     except BaseException:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+        folder.rmdir()
         raise
+    with until_the_end(parents, folder):
+        yield name, parents
 
 
 def conclude(

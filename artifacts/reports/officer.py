@@ -34,6 +34,7 @@ STAGES = {
     "training": "training of the model",
     "drawing": "drawing of images",
     "judge": "training of a judge of labels",
+    "rates": "votes for a learning rate",
     "evaluation": "comparison with real images",
     "copies": "search for copies",
     "audit": "audit: attacks on the result",
@@ -48,7 +49,7 @@ MOST_ROWS = 9
 """Rows of accesses for which there is room on the sheet."""
 MEANING = (
     "Epsilon: whether a record is used changes the chance of any outcome by at most the factor e^epsilon (e = 2.718). Delta: a small "
-    "allowance on top of it. Accountant: the program that adds up what all noisy readings cost. Ledger: the list of every access "
+    "allowance on top of it. Accountant: the program that adds up what all noisy readings cost, by the method of its name (PLD or RDP). Ledger: the list of every access "
     "to the set, in which nothing can be changed unseen."
 )
 AUDIT_ELSEWHERE = (

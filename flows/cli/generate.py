@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import OUT, Yes
+from flows.cli.options import OUT, SignCert, SignKey, Yes
 from sfumato.errors import BadInput
 from tasks.runtime.environment import configure
 
@@ -28,6 +28,8 @@ def generate(
     ] = 0,
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "more",
     key: Annotated[str, typer.Option(help="The signer's public key, as text or a file; for a published folder.")] = "",
+    sign_cert: SignCert = "",
+    sign_key: SignKey = "",
     yes: Yes = False,
 ) -> None:
     """Draw more images of what was paid for, in seconds. Trains and judges nothing, and costs nothing.
@@ -47,6 +49,7 @@ def generate(
     if continuations:
         check_numbers(images, continuations)
     free_folder(Path(to))
+    signer = place.image_signer(sign_cert, sign_key)
     if (folder / CARD).is_file():
         model, origin = load(folder, key=key), from_folder(folder)
     elif folder.is_dir() and (folder.name != of or not (place.runs / of).is_dir()):
@@ -59,6 +62,10 @@ def generate(
         record = load_record(place.runs, of)
         free_folder(Path(to), beside=private_of(record))
         if why := lacking(record):
+            if sign_cert or sign_key:
+                raise BadInput(
+                    "these images are those of a new run, which signs by SFUMATO_SIGN_CERT and SFUMATO_SIGN_KEY: set these instead"
+                )
             return _pay(record, images, why, bool(classes or continuations) or seed is not None, to, yes)
         model, origin = model_of(record), origin_of(record)
     from tasks.runtime.progress import progress
@@ -72,6 +79,7 @@ def generate(
             classes=tuple(classes or ()),
             seed=seed,
             continuations=continuations,
+            sign=signer.signed if signer else None,
             progress=show,
         )
     OUT.print(f"{images:,} images in {written}", soft_wrap=True, markup=False)

@@ -54,6 +54,10 @@ GoOn = Annotated[
     bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")
 ]
 
+SignCert = Annotated[
+    str, typer.Option(metavar="FILE", help="Sign each image by C2PA: the chain of certificates, PEM, yours first.")
+]
+SignKey = Annotated[str, typer.Option(metavar="FILE", help="The private key of that certificate, PEM.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking.")]
 
 

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.table import Table
 
-from flows.cli.options import OUT, Json, RunName, warn
+from flows.cli.options import OUT, Json, RunName, SignCert, SignKey, warn
 from tasks.runtime.environment import configure
 
 if TYPE_CHECKING:
@@ -88,10 +88,8 @@ def publish(
         str,
         typer.Option(help="folder (class folders of PNG files), parquet or webdataset; else release.form of the run."),
     ] = "",
-    sign_cert: Annotated[
-        str, typer.Option(metavar="FILE", help="Sign each image by C2PA: the chain of certificates, PEM, yours first.")
-    ] = "",
-    sign_key: Annotated[str, typer.Option(metavar="FILE", help="The private key of that certificate, PEM.")] = "",
+    sign_cert: SignCert = "",
+    sign_key: SignKey = "",
     changes: Annotated[
         list[str] | None,
         typer.Option(

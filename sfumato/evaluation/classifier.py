@@ -122,7 +122,7 @@ def train_classifier(
     `jitter`: standard deviation of the pixel noise; `enough`: mean loss of a `ROUND` of steps below which training ends early, by
     default never.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     check_images(images, labels, classes, name="images to train a classifier on")
     count, steps = len(images), default_steps(len(images)) if steps is None else steps

@@ -97,7 +97,7 @@ def denoising_losses(
     Each number is the mean over `draws` draws of noise and over pixels. Generators in the same state give the same noise
     to every model, so that the losses of two models compare record by record.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: the models, the records, and how often each is noised.
     """
     if not len(x):
         raise BadInput("no records to attack: give at least one")
@@ -168,7 +168,7 @@ def canary_scores(
     `corrupt` makes the method's own training examples, so the attack uses those of training, whatever the method; `start` is the
     denoiser before tuning, on the same classes. Mean over `rounds` rounds of examples, the same ones for both models.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: the models, the records, and how often each is noised.
     """
     generator, total = _noise(x, seed), torch.zeros(len(x), device=x.device)
     for _ in range(rounds):

@@ -126,7 +126,7 @@ def trained(
 
     The global random state is untouched.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -193,7 +193,7 @@ def make_bench(
     """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets, and so are the private
     training images `trained_on` [m, c, h, w] that sets are compared with as published distances are.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: real and synthetic data, how they are judged, and what is shown of it.
     """
     _enough(real_test, "real test images")
     read, _ = extractor.read(real_test)

@@ -64,7 +64,7 @@ def two_sample_test(
 
     Where too few images remain after both kinds are matched by class, the reason instead of a number.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: real and synthetic data, how they are judged, and what is shown of it.
     """
     ours, theirs = matched(real_labels.cpu(), labels.cpu(), seed=seed)
     if len(ours) < LEAST_IMAGES:

@@ -103,7 +103,7 @@ def answers(
     hardly ever predicted: its test images count as wrong. scikit-learn's run on the CPU. The test images are read once a
     classifier is trained and choose nothing about it. `progress` receives the optimiser steps of all as one count.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: real and synthetic data, how they are judged, and what is shown of it.
     """
     classes = 1 + max(int(part.max()) if len(part) else 0 for part in (labels, test_labels))
     check_task(synthetic, labels, real_test, test_labels, classes=classes)

@@ -175,7 +175,7 @@ def train_extractor(
     """Train h on public images `[n, c, h, w]` of classes `[n]`, as the codec encodes them, for latents at each of `times`; returns it
     and its losses (Eq. 4).
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     from lightly.models.modules.heads import SimCLRProjectionHead
 

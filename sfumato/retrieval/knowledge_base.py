@@ -195,7 +195,7 @@ def build_knowledge_base(
 ) -> KnowledgeBase:
     """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: public images, the query that they are keyed for, and how many are kept.
     """
     images, labels = images[: most or None], labels[: most or None]
     generator = torch.Generator(images.device).manual_seed(seed)

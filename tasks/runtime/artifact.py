@@ -19,7 +19,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.door import Payment
 from sfumato.privacy.mechanisms import Paid
 from tasks.runtime.environment import Where, where
-from tasks.runtime.progress import CONSOLE, progress
+from tasks.runtime.progress import CONSOLE, log_line, progress
 
 Kind = TypeVar("Kind", bound=Ref)
 
@@ -115,6 +115,7 @@ def making(
             store.note(context.key, ref)
         numbers = bind(place, draft, ref, title, context)
     draft.stored = ref
+    log_line(f"{title}: made in {seconds:.1f} s, {ref.label}, artifact {ref.digest[:12]}")
     try:
         tracked = place.tracker().log(
             title,

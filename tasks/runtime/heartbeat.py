@@ -36,10 +36,10 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
 
     @functools.wraps(work)
     def run(*args: Takes.args, **kwargs: Takes.kwargs) -> Any:
-        run_id = _run_id()
-        if run_id is None:
+        this = run_id()
+        if this is None:
             return work(*args, **kwargs)
-        show_life(configure().home, run_id)
+        show_life(configure().home, this)
         try:
             return work(*args, **kwargs)
         except (BadInput, Refused, Stopped) as ended:
@@ -123,6 +123,7 @@ def is_made_up(name: str) -> bool:
     return len(words) == 2 and set(words) <= {word for one in lists for word in one["words"]}
 
 
-def _run_id() -> UUID | None:
+def run_id() -> UUID | None:
+    """The id of the flow run at work, where there is one."""
     context = FlowRunContext.get()
     return context.flow_run.id if context and context.flow_run else None

@@ -1,12 +1,14 @@
-"""Progress that a person can follow, in the terminal and in the Prefect UI: steps, speed and time, nothing that looks at data."""
+"""Progress that a person can follow, in the terminal and in the Prefect UI: lines, steps, speed and time, nothing that looks at data."""
 
 import contextlib
 import multiprocessing
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from rich.console import Console
@@ -20,7 +22,29 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-CONSOLE = Console(stderr=True)
+
+class RunConsole(Console):
+    """The terminal; what is printed as text also stands in the log of the Prefect run at work, where there is one."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as `rich` does, and log the text."""
+        super().print(*objects, **options)
+        if objects and all(isinstance(one, str) for one in objects):  # a bar prints itself through here too
+            log_line(" ".join(objects))
+
+
+def log_line(text: str) -> None:
+    """Write a line into the log of the Prefect run at work; without one, nothing. It may hold nothing INTERNAL."""
+    if "prefect" not in sys.modules:
+        return
+    from prefect.exceptions import MissingContextError
+    from prefect.logging import get_run_logger
+
+    with contextlib.suppress(MissingContextError):
+        get_run_logger().info(text)
+
+
+CONSOLE = RunConsole(stderr=True)
 REPORT_EVERY_SECONDS = 3.0
 """Seconds between updates of the Prefect artifact."""
 LINE_EVERY_SECONDS = 60.0

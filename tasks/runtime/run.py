@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from prefect import tags
@@ -17,7 +18,7 @@ from artifacts.labels import Label
 from artifacts.publish import safe_name
 from artifacts.record import StageRecord
 from artifacts.references import Ref
-from artifacts.tracking import COMMIT, REASON, SOURCE, SOURCE_TYPE, USER
+from artifacts.tracking import COMMIT, FLOW_RUN, REASON, SOURCE, SOURCE_TYPE, USER
 from sfumato import sources
 from sfumato.config import Machine
 from sfumato.errors import Refused, Stopped
@@ -27,7 +28,7 @@ from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.caching import GPU, Call, Stage, code_version, is_cached, run_stage
 from tasks.runtime.checkpoints import stop_if_late
 from tasks.runtime.environment import account, where
-from tasks.runtime.heartbeat import call_run
+from tasks.runtime.heartbeat import call_run, run_id
 from tasks.runtime.locks import holding
 from tasks.runtime.machine import WHOLE, commit
 from tasks.runtime.parallel import alone, side_by_side
@@ -73,44 +74,20 @@ class Journal:
         about = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
         if not above:
             call_run(name, about)
-        tracker = place.tracker()
         shown = {
             "private": private.name,
             "public": without_paths(settings.data.public),
             "folder": "",
         }
         params = settings.model_copy(update={"data": settings.data.model_copy(update=shown)}).what()
-        about |= {SOURCE: "sfumato", SOURCE_TYPE: "LOCAL", COMMIT: commit(WHOLE)}
-        public, internal = (
-            tracker.log(name, label=label, parent=above.get(label, ""), tags=about | more, params=params, ended=False)
-            for label, more in ((Label.PUBLIC, {}), (Label.INTERNAL, {USER: account()}))
-        )
-        parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
-        context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})
+        context = RunContext(run=name, parents=begin_parents(name, about, params, above))
         return cls(context, private, device_of(settings.machine))
 
     @contextlib.contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """End the run in MLflow as the block ends, with the reason where it fails, and remove the run's folder if it is empty then.
-
-        The reason may tell of the private set, and stays among what is INTERNAL; what may be shown says what kind of end it was.
-        """
-        try:
+        """End the run in MLflow as the block ends, and remove its folder if it is empty then."""
+        with until_the_end(self.context.parents, where().runs / self.context.run):
             yield
-        except BaseException as error:
-            self._end("FAILED" if isinstance(error, Exception) and not isinstance(error, Stopped) else "KILLED", error)
-            with contextlib.suppress(OSError):
-                (where().runs / self.context.run).rmdir()
-            raise
-        self._end("FINISHED")
-
-    def _end(self, status: str, error: BaseException | None = None) -> None:
-        for label in (Label.PUBLIC, Label.INTERNAL):
-            kind = type(error).__name__
-            line = next(iter(str(error).strip().splitlines()), "")
-            reason = f"{kind}: {line}" if line and label == Label.INTERNAL else kind
-            with contextlib.suppress(Exception):  # of MLflow or its connection: what ends the run counts for more
-                where().tracker().end(self.context.parents[label], status, {REASON: reason} if error else {})
 
     def stage(self, stage: Stage[P, Kind], *, paid: bool = False, note: str = "") -> Callable[P, Kind]:
         """A function that carries the stage out or reuses its result; reuse of a private result is written into the ledger (it costs nothing).
@@ -164,6 +141,50 @@ class Journal:
                     code_version=code_version(call.stage.fn),
                 )
         return ref
+
+
+def begin_parents(
+    name: str,
+    about: Mapping[str, str],
+    params: Mapping[str, Any] | None = None,
+    above: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Begin a run in each of MLflow's experiments, and return them by label; they go on until `until_the_end`.
+
+    `about` are their tags; `above` are the runs, by label, that they belong to.
+    """
+    tags = {**about, SOURCE: "sfumato", SOURCE_TYPE: "LOCAL", COMMIT: commit(WHOLE), FLOW_RUN: str(run_id() or "none")}
+    tracker = where().tracker()
+    public, internal = (
+        tracker.log(name, label=label, parent=above.get(label, ""), tags=tags | more, params=params, ended=False)
+        for label, more in ((Label.PUBLIC, {}), (Label.INTERNAL, {USER: account()}))
+    )
+    return {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
+
+
+@contextlib.contextmanager
+def until_the_end(parents: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """End these runs in MLflow as the block ends, with the reason where it fails; then also remove `folder`, if it is empty.
+
+    The reason may tell of the private set, and stays among what is INTERNAL; what may be shown says what kind of end it was.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _end(parents, "FAILED" if isinstance(error, Exception) and not isinstance(error, Stopped) else "KILLED", error)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+    _end(parents, "FINISHED")
+
+
+def _end(parents: Mapping[str, str], status: str, error: BaseException | None = None) -> None:
+    for label in (Label.PUBLIC, Label.INTERNAL):
+        kind = type(error).__name__
+        line = next(iter(str(error).strip().splitlines()), "")
+        reason = f"{kind}: {line}" if line and label == Label.INTERNAL else kind
+        with contextlib.suppress(Exception):  # of MLflow or its connection: what ends the run counts for more
+            where().tracker().end(parents[label], status, {REASON: reason} if error else {})
 
 
 def without_paths(source: str) -> str:

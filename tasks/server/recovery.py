@@ -1,6 +1,6 @@
 """Repairs the leavings of dead processes at the server of this home.
 
-A flow run whose process has died ends as Crashed with one line, and so does its stage; its turn on the GPU becomes free. A live
+A flow run whose process has died ends as Crashed with one line, and so does its stage, and as killed in MLflow; its turn on the GPU becomes free. A live
 run holds the lock of `tasks.runtime.heartbeat` in this home. A run without a lock file has not begun, or belongs to another
 machine: it is left alone unless it was waiting for this home's worker.
 """
@@ -64,6 +64,9 @@ def mend(place: Where, api: str) -> list[str]:
             _crash(client, run)
         if len(gone) == len(runs):
             _free_gpu(client)
+    for run in gone:
+        with contextlib.suppress(Exception):  # of MLflow or its connection: the server is mended without it
+            place.tracker().end_those_of(str(run.id), GONE)
     for path in (place.home / "locks").glob(sign("*")):
         if is_free(path):
             path.unlink()

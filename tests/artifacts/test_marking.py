@@ -93,7 +93,7 @@ def test_a_set_is_published_signed_and_keeps_no_key(tmp_path, c2pa):
     folder = publish(store, record, tmp_path / "out", packaging=packaging)
     paths = list(folder.glob(FORMS["folder"].glob))
     assert len(paths) == 6
-    for path in paths:
+    for path in (*paths, folder / "samples.png"):
         assert c2pa.Reader(PNG, io.BytesIO(path.read_bytes())).get_validation_state() == "Valid"
     assert (
         json.loads((folder / "card.json").read_text())["signed_images"] and "C2PA" in (folder / "README.md").read_text()

@@ -158,9 +158,12 @@ def test_a_released_model_is_a_version_with_its_certificate_and_nothing_pickled(
     for epsilon in ("9.5", "3.0"):
         said = {"tags": {"epsilon": epsilon, "label": "DP"}, "note": "a sentence"}
         versions.append(tracker.release("scans-rapid", folder, run=run, **said))
-    assert versions == ["1", "2"]
+    assert versions == ["1", "1"], "a run that is published again keeps its version"
+    other = tracker.log("another run", label="DP")
+    assert tracker.release("scans-rapid", folder, run=other, tags={}, note="") == "2"
+    assert tracker.release("scans-rapid", folder, run=run, **said) == "1", "what was handed over last is `released`"
     found = tracker.client().get_model_version_by_alias("scans-rapid", RELEASED)
-    assert (str(found.version), found.tags, found.description) == ("2", {"epsilon": "3.0", "label": "DP"}, "a sentence")
+    assert (str(found.version), found.tags, found.description) == ("1", {"epsilon": "3.0", "label": "DP"}, "a sentence")
     assert [path.path for path in tracker.client().list_artifacts(run, "model")] == ["model/tensors.safetensors"]
     assert found.source.endswith(f"{run}/artifacts/model") and found.run_id == run
     for name, other in (("scans-rapid", "another run"), ("no such model", run)):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from artifacts.record import save_record
 from artifacts.reports.comparison import Comparison, row_of
+from artifacts.tracking import COMMIT, INTERNAL, REASON, SHAREABLE, SOURCE
 from flows import compare as flow
 from flows.cli import compare as compare_cli
 from flows.compare import compare
@@ -227,6 +228,23 @@ def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):
     with pytest.raises(Refused, match="1 of 25"):
         compare.fn(["dp-sgd"], seeds=[0], changes=QUICK)
     assert list((where().home / "comparisons").iterdir()) == []
+    shown, internal = (_last(experiment) for experiment in (SHAREABLE, INTERNAL))
+    assert {shown.info.status, internal.info.status} == {"FAILED"} and "25 left" not in str(shown.data.tags)
+    assert internal.data.tags[REASON] == "Refused: epsilon 1 of 25 left"
+
+
+def _last(experiment: str):
+    """The MLflow run of this experiment that began last."""
+    client = where().tracker().client()
+    return client.search_runs([client.get_experiment_by_name(experiment).experiment_id], max_results=1)[0]
+
+
+def test_in_mlflow_a_comparison_lasts_until_its_end_and_says_from_which_commit(made):
+    with comparing("a title") as (_, parents):
+        assert _last(SHAREABLE).info.status == "RUNNING" and _last(SHAREABLE).info.run_id == parents["PUBLIC"]
+    run = _last(SHAREABLE)
+    assert run.info.status == "FINISHED" and run.info.end_time >= run.info.start_time
+    assert run.data.tags[SOURCE] == "sfumato" and COMMIT in run.data.tags
 
 
 def test_two_comparisons_in_the_same_second_have_folders_of_their_own(made):

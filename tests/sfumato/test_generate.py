@@ -34,6 +34,11 @@ class Model:
         return np.full((count, 1, 4, 4), 7, np.uint8) * labels[:, None, None, None].astype(np.uint8), labels
 
 
+def test_each_image_is_signed_where_there_is_a_way_to(tmp_path):
+    to = generate.write_more(Model(), 5, tmp_path / "more", HERE, seed=3, sign=lambda png: png + b"signed")
+    assert all(path.read_bytes().endswith(b"signed") for path in to.rglob("*.png"))
+
+
 def test_the_folder_holds_class_folders_a_table_and_the_certificate(tmp_path):
     model = Model()
     to = generate.write_more(model, 5, tmp_path / "deep" / "more", HERE, seed=3)

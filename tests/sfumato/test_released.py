@@ -198,6 +198,14 @@ def test_what_another_version_wrote_is_refused(copy):
             module.read_model(copy / "model", sfumato.certificate, "cpu")
 
 
+def test_a_certificate_that_another_version_wrote_is_refused(copy):
+    card = json.loads((copy / "card.json").read_text())
+    signed_again(copy, certificate={**card["certificate"], "newer": 1})
+    for read in (sfumato.load, sfumato.certificate):
+        with refused("card.json cannot be read by this version", "install", "code_version"):
+            read(copy)
+
+
 def test_a_device_that_is_not_there_is_refused(released):
     with refused("no device 'abacus'"):
         sfumato.load(released, device="abacus")

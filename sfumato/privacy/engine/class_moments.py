@@ -57,7 +57,7 @@ def moments_of(
 ) -> Moments:
     """What `noisy_moments` lets out of `images`.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: what is read, by which mechanism, and the randomness that it draws from.
     """
     y, numbers = torch.as_tensor(images.labels), len(reference.mean)
     latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()

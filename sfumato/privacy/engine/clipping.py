@@ -55,7 +55,7 @@ def clipped_sum(
     which changes the sum by rounding only. An empty batch gives zeros. `tell_norms` receives the records' norms `[b]` before
     clipping, in parts: without noise, so INTERNAL.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: the gradients of a step, and each rule by which they are clipped.
     """
     refuse_clip(clip)
     group_of = groups_of(model)
@@ -89,7 +89,7 @@ def add_clipped(
 ) -> None:
     """Add to `total` the clipped gradients of the records in `weighed`; those that are not finite add nothing.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: the gradients of a step, and each rule by which they are clipped.
     """
     bounded = {name for names in weighed for name in names}
     for name in total:

@@ -134,7 +134,7 @@ def fitting_sum(
 
     The records' norms `[b]` before clipping are added, in parts, to a list `norms`; INTERNAL.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: the gradients of a step, and each rule by which they are clipped.
     """
     while True:
         if norms is not None:

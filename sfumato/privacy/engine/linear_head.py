@@ -60,7 +60,7 @@ def train_head(
     `noised` receives the head and the clipped sum of each step and returns the sum with noise; nothing reads the records after it but
     the next step. `expected` is the public number of units by which sums are divided.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     head = torch.zeros(classes, x.shape[1], dtype=torch.float64)
     velocity, mean, averaged = torch.zeros_like(head), torch.zeros_like(head), max(1, steps - steps // 2)

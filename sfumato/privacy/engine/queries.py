@@ -47,7 +47,7 @@ def voted(
 ) -> Tensor:
     """How many records, or groups, of each class chose each option, with noise, int64 `[classes, options]`; of all together with `classes` 1.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: what is read, by which mechanism, and the randomness that it draws from.
     """
     voters = one_of_each(images, source)
     x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
@@ -72,7 +72,7 @@ def learnt_head(
 ) -> Tensor:
     """A linear head `[classes, d + 1]`, float64, by as many noisy full-batch gradients as the event pays for; `note` receives each.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: what is read, by which mechanism, and the randomness that it draws from.
     """
     parts = to_unit(images.pixels).split(CHUNK)
     x = torch.cat([unit(read(part.to(device))).cpu() for part in parts])
@@ -110,7 +110,7 @@ def central_sums(
 
     A `Gaussian` takes everybody, once; a `SubsampledGaussian` another Poisson sample of the units in each of its steps.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: what is read, by which mechanism, and the randomness that it draws from.
     """
     y, owner = torch.as_tensor(images.labels), owners(images)
     cells, numbers = len(reference.centroids), len(reference.mean)
@@ -146,7 +146,7 @@ def embedded(
 ) -> Tensor:
     """The sum over each class of the records' features, which `embed` gives, and of a constant, with noise: float64 `[classes, d + 1]`.
 
-    Many parameters: each is a tensor, or a number of one formula.
+    Many parameters: what is read, by which mechanism, and the randomness that it draws from.
     """
     y, owner, x = torch.as_tensor(images.labels), owners(images), to_unit(images.pixels)
     # The members of a unit share a weight of 1, whatever their classes, so that it adds a norm of 1 at most.

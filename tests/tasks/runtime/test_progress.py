@@ -1,5 +1,6 @@
 """What a person is told while a stage works: steps, speed in images where these are known, the time left."""
 
+import logging
 import re
 import time
 
@@ -80,3 +81,25 @@ def test_prefect_is_told_too(prefect_server, monkeypatch):
         key = ArtifactFilterKey(any_=["progress-a-test-of-progress"])
         (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(key=key))
     assert found.data == 100 and re.fullmatch(r"a test of progress: 4 of 4, [\d,]+ images/s", found.description)
+
+
+def test_what_the_terminal_shows_stands_in_the_log_of_the_run_at_work(prefect_server, monkeypatch, capsys):
+    """Text alone: a bar, which prints itself through the same console, is none of it."""
+    lines, console = [], module.RunConsole(width=60, force_terminal=True)
+    monkeypatch.setattr(module, "CONSOLE", console)
+    logger = logging.getLogger("prefect.flow_runs")
+    monkeypatch.setattr(logger, "handle", lambda record: lines.append(record.getMessage()))
+    level = logger.level
+    logger.setLevel(logging.INFO)  # the tests silence Prefect
+
+    @flow(persist_result=False)
+    def work() -> None:
+        console.print("pretrain: from cache", soft_wrap=True)
+        with progress("training") as show:
+            show(1, 1)
+
+    console.print("before")
+    work()
+    logger.setLevel(level)
+    assert "pretrain: from cache" in lines and not any("before" in line or "training" in line for line in lines)
+    assert "before" in (shown := capsys.readouterr().out) and "training" in shown

@@ -14,6 +14,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Pending, Running
 
+from artifacts.tracking import FLOW_RUN, REASON
 from tasks.runtime.caching import GPU
 from tasks.runtime.environment import configure
 from tasks.runtime.heartbeat import sign, sign_of
@@ -97,6 +98,25 @@ def test_a_run_whose_process_died_ends_with_one_line_and_frees_the_gpu(client, a
     assert again.status_code == 200, "the turn on the GPU is free"
     client.delete_concurrency_limit_by_tag(GPU)
     assert mend(place, api) == []
+
+
+def test_what_a_dead_run_left_open_in_mlflow_is_ended_and_a_living_one_goes_on(client, api, place):
+    dead, alive = (client.create_flow_run(work, state=Running()) for _ in range(2))
+    sign_of(place.home, dead.id).touch()
+    tracker = place.tracker()
+    left, other = (
+        [
+            tracker.log("a run", label=label, tags={FLOW_RUN: str(run.id)}, ended=False)
+            for label in ("PUBLIC", "INTERNAL")
+        ]
+        for run in (dead, alive)
+    )
+    with turn(place.home, sign(alive.id), ""):
+        mend(place, api)
+        runs = [tracker.client().get_run(run) for run in (*left, *other)]
+    assert [one.info.status for one in runs] == ["KILLED", "KILLED", "RUNNING", "RUNNING"]
+    assert [one.data.tags.get(REASON) for one in runs] == [GONE, GONE, None, None]
+    mend(place, api)
 
 
 def test_a_living_run_keeps_its_turn_on_the_gpu_when_another_died(client, api, place):
