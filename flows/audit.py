@@ -61,27 +61,20 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
 
     # A name of its own, so that no audit finds another one's coins.
     own_name = f"{record.run} {now()}"
-    played_with = settings.only("schedule", "network", "method", "fine_tuning", "generation", "seed")
     paid = audit.Mechanisms(
         tuning=next(iter(plan.events_of(SubsampledGaussian, STAGE_TUNING)), None),
         drawing=plan.events(STAGE_DRAWING),
         queried={name: events for name in QUERIED if (events := plan.events(name))},
         judge=plan.judge,
     )
-    inputs = Inputs(settings=played_with, facts=plan.facts, public=parts.public)
+    inputs = Inputs(settings=settings, facts=plan.facts, public=parts.public)
     played = book.stage(audit.play)(own_name, inputs, paid, order.terms, order.machine)
     trial = None
     if plan.fine_tuning:
         coins = book.stage(audit.make_canaries)(own_name, canaries, plan.facts)
         trained = pay(settings, plan, parts.public, order.model_copy(update={"canaries": coins}), book)
         trial = audit.Trial(canaries=coins, trained=trained)
-    released = inputs.model_copy(
-        update={
-            "settings": settings.only("schedule", "network", "method", "fine_tuning", "seed"),
-            "tuned": parts.tuned,
-            "moments": parts.moments,
-        }
-    )
+    released = inputs.model_copy(update={"tuned": parts.tuned, "moments": parts.moments})
     findings = book.stage(audit.attack)(order, released, parts.samples, played, trial)
     copies = book.stage(audit.check_copies)(order, parts.samples)
     record = audit.conclude(record, findings, copies)

@@ -17,11 +17,11 @@ def train_members(members: Members, order: Order, inputs: Inputs, book: Journal)
 
     Their training costs nothing and does not depend on the drawing, so that other runs reuse them.
     """
-    machine, free = order.machine, order.unclaimed().released()
+    machine = order.machine
     if members.adapters:
-        return PrivateParts(heads=book.stage(private.train_heads)(free, members, inputs))
+        return PrivateParts(heads=book.stage(private.train_heads)(order, members, inputs))
     each = machine if alone(machine, members.count) else among_others(machine)
-    own = free.model_copy(update={"machine": each})
+    own = order.model_copy(update={"machine": each})
     calls = [
         replace(private.train_member.given(own, members, shard, inputs), note=f"{shard + 1} of {members.count}")
         for shard in range(members.count)
@@ -31,6 +31,6 @@ def train_members(members: Members, order: Order, inputs: Inputs, book: Journal)
 
 def distilled(training: Pretraining, inputs: Inputs, settings: Settings, book: Journal) -> Inputs:
     """The inputs with what the public denoiser became on paid images in their place; it does not depend on the drawing from it."""
-    given = inputs.model_copy(update={"settings": settings.only("schedule", "network", "seed")})
-    tuned = book.stage(distillation.distil)(given, training, settings.machine)
+    whole = inputs.model_copy(update={"settings": settings})
+    tuned = book.stage(distillation.distil)(whole, training, settings.machine)
     return inputs.model_copy(update={"prototypes": None, "tuned": tuned})

@@ -18,12 +18,6 @@ from artifacts.references import (
 from flows.members import train_members
 from flows.public_half import train_backbone
 from sfumato.config import FineTuning
-from sfumato.marks import (
-    JUDGE_TRAINING,
-    PROTOTYPES,
-    SUMMING,
-    TAKING_MOMENTS,
-)
 from sfumato.methods.plan import (
     SHARED_STAGES,
     STAGE_CENTRAL,
@@ -83,9 +77,8 @@ def count(plan: Plan, order: Order, book: Journal) -> ClassCounts | None:
     """The noisy class counts, where the plan has them; reused by every run with the same noise."""
     if not plan.events(STAGE_COUNTS):
         return None
-    event, unclaimed = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.unclaimed()
-    unclaimed = unclaimed.following(*after(plan, STAGE_COUNTS))
-    return book.stage(private.count_classes, paid=True)(unclaimed, event, plan.facts.classes)
+    event, order = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.following(*after(plan, STAGE_COUNTS))
+    return book.stage(private.count_classes, paid=True)(order, event, plan.facts.classes)
 
 
 def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Order, book: Journal) -> Judging | None:
@@ -93,10 +86,8 @@ def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Ord
     if not plan.judge:
         return None
     backbone = train_backbone(settings, images, book)
-    # Its use does not change it, and must not keep another run from reusing it.
-    recipe = plan.judge.seen_by(JUDGE_TRAINING)
-    event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*after(plan, STAGE_JUDGE))
-    judge = book.stage(private.train_judge, paid=True)(unclaimed, event, backbone, recipe, plan.facts)
+    event, order = plan.event_of(Gaussian, STAGE_JUDGE), order.following(*after(plan, STAGE_JUDGE))
+    judge = book.stage(private.train_judge, paid=True)(order, event, backbone, plan.judge, plan.facts)
     return Judging(backbone=backbone, judge=judge)
 
 
@@ -106,10 +97,9 @@ def sum_features(
     """The noisy mean embeddings that drawn images are moved to, where the plan has them; reused by every run with the same noise."""
     if not plan.matching:
         return None
-    event, how = plan.event_of(Gaussian, STAGE_MATCHING), plan.matching.seen_by(SUMMING)
-    order = order.unclaimed().following(*after(plan, STAGE_MATCHING))
+    event, order = plan.event_of(Gaussian, STAGE_MATCHING), order.following(*after(plan, STAGE_MATCHING))
     return book.stage(embedding.sum_features, paid=True)(
-        order, event, plan.facts, parts.autoencoder, how, settings.seed
+        order, event, plan.facts, parts.autoencoder, plan.matching, settings.seed
     )
 
 
@@ -120,17 +110,13 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
     """
     frame = Frame(book, paid=not order.terms.comparison, note=note_of(order))
     moments = align(plan, parts, order, frame)
-    recipe = settings.only("schedule", "network", "method", "fine_tuning")
-    inputs = Inputs(settings=recipe, facts=plan.facts, public=parts, moments=moments)
+    inputs = Inputs(settings=settings, facts=plan.facts, public=parts, moments=moments)
     if plan.plain:
-        own = settings.only("privacy", "schedule", "network", "method", "seed")
-        event, own_inputs = plan.event_of(Uncertified, STAGE_TRAINING), inputs.model_copy(update={"settings": own})
-        tuned = frame.stage(private.train_plainly)(order, event, plan.plain, own_inputs)
+        event = plan.event_of(Uncertified, STAGE_TRAINING)
+        tuned = frame.stage(private.train_plainly)(order, event, plan.plain, inputs)
         return PrivateParts(tuned=tuned, moments=moments)
     if plan.members:
-        own, shown = settings.only("schedule", "network", "seed"), parts.model_copy(update={"images": None})
-        shards = inputs.model_copy(update={"settings": own, "public": shown})
-        return train_members(plan.members, order, shards, book).model_copy(update={"moments": moments})
+        return train_members(plan.members, order, inputs, book).model_copy(update={"moments": moments})
     sums = sum_up(plan, parts, order, frame)
     votes = None
     if plan.votes:
@@ -138,27 +124,19 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         ballot = plan.event_of(DiscreteHistogram, STAGE_VOTES)
         votes = frame.stage(private.take_votes)(order.following(*rest), ballot, inputs)
     if plan.evolution:
-        own = settings.only("schedule", "network", "generation", "seed")
-        own = own.model_copy(update={"generation": settings.generation.seen_by(PROTOTYPES)})
-        drawing = inputs.model_copy(update={"settings": own})
-        tuned = evolve(plan, plan.evolution, order, drawing, frame)
-        return PrivateParts(tuned=tuned, moments=moments)
+        return PrivateParts(tuned=evolve(plan, plan.evolution, order, inputs, frame), moments=moments)
     if plan.embedding:
-        summed, learnt = settings.only("schedule", "seed"), settings.only("schedule", "network", "method", "seed")
-        given = [inputs.model_copy(update={"settings": own}) for own in (summed, learnt)]
-        tuned = embed(plan.embedding, plan.event_of(Gaussian, STAGE_EMBEDDING), order, (given[0], given[1]), frame)
+        tuned = embed(plan.embedding, plan.event_of(Gaussian, STAGE_EMBEDDING), order, inputs, frame)
         return PrivateParts(tuned=tuned, moments=moments)
     if not plan.fine_tuning:
         return PrivateParts(votes=votes, moments=moments)
-    started = None
-    if plan.phase_one:
-        begun = inputs.model_copy(update={"settings": settings.only("schedule", "network", "seed")})
-        started = begin(plan, plan.phase_one, order, begun, frame)
+    started = begin(plan, plan.phase_one, order, inputs, frame) if plan.phase_one else None
     inputs = inputs.model_copy(update={"votes": votes, "started": started})
     if sums and plan.central:
-        seen = inputs.model_copy(update={"settings": settings.only("schedule", "network", "method", "seed")})
         query, groups = queried_centrally(plan), plan.fine_tuning.trainable
-        warm = frame.stage(central.warm_up)(seen, sums, measured_of(parts), query, plan.central, groups, order.machine)
+        warm = frame.stage(central.warm_up)(
+            inputs, sums, measured_of(parts), query, plan.central, groups, order.machine
+        )
         inputs = inputs.model_copy(update={"warm": warm})
     return PrivateParts(votes=votes, tuned=tune(plan, plan.fine_tuning, order, inputs, frame), moments=moments)
 
@@ -209,10 +187,10 @@ def evolve(plan: Plan, how: Evolution, order: Order, inputs: Inputs, frame: Fram
     return frame.stage(evolution.distil)(inputs, candidates, votes, how, machine)
 
 
-def embed(how: Embedding, event: Gaussian, order: Order, inputs: tuple[Inputs, Inputs], frame: Frame) -> TunedModel:
-    """The noisy sums of private features, and the generator that learns from them; inputs of the one stage and of the other."""
-    sums = frame.stage(embedding.embed)(order, event, inputs[0], how.seen_by(SUMMING))
-    return frame.stage(embedding.fit)(inputs[1], sums, how, order.machine)
+def embed(how: Embedding, event: Gaussian, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
+    """The noisy sums of private features, and the generator that learns from them."""
+    sums = frame.stage(embedding.embed)(order, event, inputs, how)
+    return frame.stage(embedding.fit)(inputs, sums, how, order.machine)
 
 
 def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:
@@ -220,9 +198,9 @@ def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMo
     if not plan.moments:
         return None
     return frame.stage(private.take_moments)(
-        order.unclaimed().following(*after(plan, STAGE_MOMENTS)),
+        order.following(*after(plan, STAGE_MOMENTS)),
         MomentEvents.of(plan.events(STAGE_MOMENTS)),
-        plan.moments.seen_by(TAKING_MOMENTS),
+        plan.moments,
         plan.facts.classes,
         measured_of(parts),
         parts.autoencoder,
@@ -234,7 +212,7 @@ def sum_up(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> Centra
     if not plan.central:
         return None
     return frame.stage(central.sum_up)(
-        order.unclaimed().following(*after(plan, STAGE_CENTRAL)),
+        order.following(*after(plan, STAGE_CENTRAL)),
         queried_centrally(plan),
         plan.facts.classes,
         measured_of(parts),
@@ -263,12 +241,12 @@ def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Fram
     if not phase.noised_once:
         leak = plan.event_of(Uncertified, STAGE_PHASE_ONE)
         return frame.stage(private.train_phase_one)(order, phase, inputs, leak)
-    # The claim belongs to the whole run and would keep another run from reusing these copies and the models trained on them.
-    order, event = order.unclaimed(), plan.event_of(NoisedRecords, STAGE_PHASE_ONE)
+    event = plan.event_of(NoisedRecords, STAGE_PHASE_ONE)
     noised = frame.stage(private.noise_once)(
         order, event, plan.facts.records, inputs.public.autoencoder, inputs.moments
     )
-    return frame.stage(private.train_phase_one)(order, phase, inputs, noised)
+    # The claim belongs to the whole run, and would keep another from reusing what was trained on these copies.
+    return frame.stage(private.train_phase_one)(order.unclaimed(), phase, inputs, noised)
 
 
 def terms(plan: Plan, comparison: bool = False) -> Terms:

@@ -8,12 +8,6 @@ from artifacts.references import (
 )
 from sfumato import sources
 from sfumato.config import Network
-from sfumato.marks import (
-    EXTRACTOR,
-    MEASURING,
-    PUBLIC_IMAGES,
-    REHEARSING,
-)
 from sfumato.methods.plan import (
     Plan,
 )
@@ -33,7 +27,7 @@ def load_images(settings: Settings, plan: Plan, book: Journal, note: str = "") -
     data = settings.data
     size, channels = brought_to(plan.facts.shape)
     content = sources.fingerprint(data.public, folder=data.folder)
-    side = data.seen_by(PUBLIC_IMAGES).model_copy(update={"channels": channels})
+    side = data.model_copy(update={"channels": channels})
     return book.stage(public.load_public, note=note)(side, size, settings.seed, content)
 
 
@@ -71,7 +65,7 @@ def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -
     model = book.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
     if model is None or settings.pretraining.steps:
         model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
-    moments = book.stage(public.measure)(shown, plan.measured.seen_by(MEASURING)) if plan.measured else None
+    moments = book.stage(public.measure)(shown, plan.measured) if plan.measured else None
     own = book.stage(public.train_start)(shown, schedule, plan.own_start) if plan.own_start else None
     if plan.retrieval is None:
         needed = shown.images if plan.public_images or plan.images_of_ballot else None
@@ -81,8 +75,7 @@ def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone, own=own)
     extractor = None
     if plan.retrieval.time:
-        # The extractor does not depend on the settings of the base, and is reused where these alone change.
-        extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
+        extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval)
     base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
     return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
 
@@ -118,5 +111,5 @@ def rehearse(
         parts.base if parts else None,
         eyes,
         settings.schedule,
-        settings.generation.seen_by(REHEARSING).model_copy(update={"images": settings.rehearsal.images}),
+        settings.generation.model_copy(update={"images": settings.rehearsal.images}),
     )

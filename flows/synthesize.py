@@ -230,7 +230,7 @@ def select(settings: Settings, plan: Plan, shown: TrainingSet, order: Order, boo
     if shown.autoencoder:
         eyes = train_eyes(settings, shown.images, book)
         agree(settings, rehearse(settings, None, shown, eyes, book), book, go_on)
-    order = order.unclaimed().following(*after(plan, STAGE_SELECTION))
+    order = order.following(*after(plan, STAGE_SELECTION))
     event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
     votes = book.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
     chosen = book.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)

@@ -59,6 +59,7 @@ from tasks.release import model_name, show_run, telling, write_up
 from tasks.runtime.artifact import RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
+from tasks.runtime.narrowing import sections
 from tasks.terms import Order, Terms
 
 Kind = TypeVar("Kind", bound=Ref)
@@ -168,7 +169,7 @@ class Mechanisms(Section):
 def play(
     context: RunContext,
     audit_name: str,
-    inputs: Inputs,
+    inputs: Annotated[Inputs, sections("schedule", "network", "method", "fine_tuning", "generation", "seed")],
     paid: Mechanisms,
     terms: Terms,
     machine: Annotated[Machine, NOT_HASHED],
@@ -236,7 +237,12 @@ class Trial(Section):
 
 @stage
 def attack(
-    context: RunContext, order: Order, inputs: Inputs, samples: Samples, played: Games, trial: Trial | None
+    context: RunContext,
+    order: Order,
+    inputs: Annotated[Inputs, sections("schedule", "network", "method", "fine_tuning", "seed")],
+    samples: Samples,
+    played: Games,
+    trial: Trial | None,
 ) -> Findings:
     """Guess the coins from the denoiser trained with canaries, where there are any, and attack the released model and images of `inputs`."""
     again = trial.trained if trial else PrivateParts()

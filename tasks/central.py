@@ -15,12 +15,12 @@ from sfumato.methods.plan import STAGE_CENTRAL
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.retrieval import split
-from tasks.inputs import Inputs, load_parts
+from tasks.inputs import MethodInputs, load_parts
 from tasks.private import frozen_codec
 from tasks.runtime.artifact import RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
-from tasks.terms import Order, with_canaries
+from tasks.terms import SharedOrder, with_canaries
 
 PICTURE = "central.png"
 """The central images, a row for each class."""
@@ -29,7 +29,7 @@ PICTURE = "central.png"
 @stage
 def sum_up(
     context: RunContext,
-    order: Order,
+    order: SharedOrder,
     event: Gaussian | SubsampledGaussian,
     classes: tuple[str, ...],
     reference: PublicMoments,
@@ -56,7 +56,7 @@ def sum_up(
 @stage
 def warm_up(
     context: RunContext,
-    inputs: Inputs,
+    inputs: MethodInputs,
     sums: CentralSums,
     reference: PublicMoments,
     event: Gaussian | SubsampledGaussian,

@@ -7,7 +7,7 @@ from artifacts.references import TunedModel
 from sfumato.config import NOT_HASHED, Machine, Pretraining
 from sfumato.distillation import learnt_from_prototypes
 from sfumato.retrieval import split
-from tasks.inputs import Inputs, load_parts
+from tasks.inputs import ModelInputs, load_parts
 from tasks.runtime.artifact import RunContext, making
 from tasks.runtime.caching import stage
 from tasks.runtime.checkpoints import keeping
@@ -15,7 +15,7 @@ from tasks.runtime.checkpoints import keeping
 
 @stage
 def distil(
-    context: RunContext, inputs: Inputs, training: Pretraining, machine: Annotated[Machine, NOT_HASHED]
+    context: RunContext, inputs: ModelInputs, training: Pretraining, machine: Annotated[Machine, NOT_HASHED]
 ) -> TunedModel:
     """Train the public denoiser, with rows for the private classes, on the prototypes of a priced drawing: as many of each class, class by
     class."""

@@ -10,6 +10,7 @@ from artifacts import serialization
 from artifacts.references import EmbeddingSums, PublicAutoencoder, TunedModel
 from sfumato import embedding, fourier
 from sfumato.config import NOT_HASHED, Machine, Matching
+from sfumato.marks import SUMMING
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
 from sfumato.methods.parts import Parts
@@ -17,17 +18,24 @@ from sfumato.methods.plan import STAGE_EMBEDDING, STAGE_MATCHING, Embedding, Fac
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.retrieval import split
-from tasks.inputs import Inputs, load_parts
+from tasks.inputs import Inputs, MethodInputs, load_parts
 from tasks.private import frozen_codec
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.checkpoints import keeping
 from tasks.runtime.environment import where
-from tasks.terms import Order, with_canaries
+from tasks.runtime.narrowing import sections, seen_by
+from tasks.terms import Order, SharedOrder, with_canaries
 
 
 @stage
-def embed(context: RunContext, order: Order, event: Gaussian, inputs: Inputs, how: Embedding) -> EmbeddingSums:
+def embed(
+    context: RunContext,
+    order: Order,
+    event: Gaussian,
+    inputs: Annotated[Inputs, sections("schedule", "seed")],
+    how: Annotated[Embedding, seen_by(SUMMING)],
+) -> EmbeddingSums:
     """Release noisy sums of the features of each class's private images."""
     parents, classes, title = [*inputs.refs(), *order.refs()], inputs.facts.classes, "mean embeddings"
     with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
@@ -52,11 +60,11 @@ def embed(context: RunContext, order: Order, event: Gaussian, inputs: Inputs, ho
 @stage
 def sum_features(
     context: RunContext,
-    order: Order,
+    order: SharedOrder,
     event: Gaussian,
     facts: Facts,
     autoencoder: PublicAutoencoder | None,
-    how: Matching,
+    how: Annotated[Matching, seen_by(SUMMING)],
     seed: int,
 ) -> EmbeddingSums:
     """Release noisy sums of the features of each class's private images, which drawn images are moved to.
@@ -86,7 +94,11 @@ def sum_features(
 
 @stage
 def fit(
-    context: RunContext, inputs: Inputs, sums: EmbeddingSums, how: Embedding, machine: Annotated[Machine, NOT_HASHED]
+    context: RunContext,
+    inputs: MethodInputs,
+    sums: EmbeddingSums,
+    how: Embedding,
+    machine: Annotated[Machine, NOT_HASHED],
 ) -> TunedModel:
     """Train a one-step generator whose images have the same mean features, which costs nothing more."""
     parents, settings, training = [*inputs.refs(), sums], inputs.settings, how.training

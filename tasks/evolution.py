@@ -10,6 +10,7 @@ from artifacts.pictures import draw_images
 from artifacts.references import Candidates, CandidateVotes, TunedModel
 from sfumato import evolution
 from sfumato.config import NOT_HASHED, Machine
+from sfumato.marks import PROTOTYPES
 from sfumato.methods.plan import STAGE_VOTES, Evolution
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import DiscreteHistogram
@@ -19,15 +20,20 @@ from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.checkpoints import keeping
 from tasks.runtime.environment import where
+from tasks.runtime.narrowing import sections
 from tasks.terms import Order, with_canaries
 
 PICTURE = "candidates.png"
 """The candidates with most votes, a row for each class."""
 
 
+DrawingInputs = Annotated[Inputs, sections("schedule", "network", "generation", "seed", work=PROTOTYPES)]
+"""The inputs that candidates are drawn by, whatever becomes of them."""
+
+
 @stage
 def populate(
-    context: RunContext, inputs: Inputs, how: Evolution, machine: Annotated[Machine, NOT_HASHED]
+    context: RunContext, inputs: DrawingInputs, how: Evolution, machine: Annotated[Machine, NOT_HASHED]
 ) -> Candidates:
     """Draw candidates of every private class by the public model."""
     classes = inputs.facts.classes
@@ -43,7 +49,7 @@ def vote(
     context: RunContext,
     order: Order,
     event: DiscreteHistogram,
-    inputs: Inputs,
+    inputs: DrawingInputs,
     candidates: Candidates,
     how: Evolution,
 ) -> CandidateVotes:
@@ -74,7 +80,7 @@ def vote(
 @stage
 def vary(
     context: RunContext,
-    inputs: Inputs,
+    inputs: DrawingInputs,
     candidates: Candidates,
     votes: CandidateVotes,
     how: Evolution,
@@ -93,7 +99,7 @@ def vary(
 @stage
 def distil(
     context: RunContext,
-    inputs: Inputs,
+    inputs: DrawingInputs,
     candidates: Candidates,
     votes: CandidateVotes,
     how: Evolution,

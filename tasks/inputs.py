@@ -35,6 +35,7 @@ from sfumato.methods.plan import Facts, Plan
 from sfumato.settings import Settings
 from sfumato.stored_parts import PartFolders, read_parts
 from tasks.runtime.artifact import Draft, device_of
+from tasks.runtime.narrowing import sections
 
 
 class TrainingSet(Section):
@@ -163,6 +164,14 @@ class Inputs(Section):
         """All that are there, but for the members."""
         own = (self.votes, self.moments, self.started, self.warm, self.matching, self.tuned, self.prototypes)
         return [*self.public.refs(), *(ref for ref in own if ref)]
+
+
+TuningInputs = Annotated[Inputs, sections("schedule", "network", "method", "fine_tuning")]
+"""The inputs that private training reads."""
+MethodInputs = Annotated[Inputs, sections("schedule", "network", "method", "seed")]
+"""The inputs that the training of a method's own network reads."""
+ModelInputs = Annotated[Inputs, sections("schedule", "network", "seed")]
+"""The inputs that training the public denoiser further reads."""
 
 
 class Wanted(Section):

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from artifacts import serialization
 from artifacts.references import (
@@ -25,6 +25,7 @@ from sfumato.alignment import fitted
 from sfumato.config import Alignment, Judge, Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.latents import Codec
+from sfumato.marks import JUDGE_TRAINING, TAKING_MOMENTS
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
 from sfumato.methods.parts import Parts, planned, untuned
@@ -53,18 +54,29 @@ from sfumato.privacy.accounting.events import (
 )
 from sfumato.progress import silent
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
-from tasks.inputs import Inputs, load_parts
+from tasks.inputs import Inputs, ModelInputs, TuningInputs, load_parts
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.checkpoints import keeping
 from tasks.runtime.distributed import gathering, refuse_company, team
 from tasks.runtime.environment import where
+from tasks.runtime.narrowing import Narrowed, sections, seen_by
 from tasks.runtime.progress import CONSOLE
-from tasks.terms import Order, with_canaries
+from tasks.terms import FreeOrder, Order, SharedOrder, with_canaries
+
+
+def without_images(inputs: Inputs) -> Inputs:
+    """The inputs without the public images, which no member sees."""
+    return inputs.model_copy(update={"public": inputs.public.model_copy(update={"images": None})})
+
+
+MemberInputs = Annotated[ModelInputs, Narrowed(without_images)]
 
 
 @stage
-def count_classes(context: RunContext, order: Order, event: DiscreteHistogram, classes: tuple[str, ...]) -> ClassCounts:
+def count_classes(
+    context: RunContext, order: SharedOrder, event: DiscreteHistogram, classes: tuple[str, ...]
+) -> ClassCounts:
     """Count the private records of each class with noise, which may be published."""
     with making(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
         code = code_version(count_classes.fn)
@@ -78,7 +90,12 @@ def count_classes(context: RunContext, order: Order, event: DiscreteHistogram, c
 
 @stage
 def train_judge(
-    context: RunContext, order: Order, event: Gaussian, backbone: PublicBackbone, settings: Judge, facts: Facts
+    context: RunContext,
+    order: SharedOrder,
+    event: Gaussian,
+    backbone: PublicBackbone,
+    settings: Annotated[Judge, seen_by(JUDGE_TRAINING)],
+    facts: Facts,
 ) -> PaidJudge:
     """Train a linear head that tells the private classes apart, with noise, on features of a backbone of public images."""
     with making(PaidJudge, "paid judge", context, parents=[backbone], params=event.model_dump()) as draft:
@@ -105,9 +122,9 @@ def train_judge(
 @stage
 def take_moments(
     context: RunContext,
-    order: Order,
+    order: SharedOrder,
     events: MomentEvents,
-    settings: Alignment,
+    settings: Annotated[Alignment, seen_by(TAKING_MOMENTS)],
     classes: tuple[str, ...],
     reference: PublicMoments,
     autoencoder: PublicAutoencoder | None,
@@ -156,7 +173,7 @@ MOST_NAMED = 12
 
 
 @stage
-def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inputs: Inputs) -> ClassVotes:
+def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inputs: TuningInputs) -> ClassVotes:
     """Let each private record vote for the public class that it resembles, and store the noisy histogram."""
     parents, facts = [*inputs.refs(), *order.refs()], inputs.facts
     with making(ClassVotes, "class votes", context, parents=parents, params=event.model_dump()) as draft:
@@ -180,7 +197,7 @@ def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inpu
 @stage
 def noise_once(
     context: RunContext,
-    order: Order,
+    order: SharedOrder,
     event: NoisedRecords,
     records: int,
     autoencoder: PublicAutoencoder | None,
@@ -221,7 +238,7 @@ def train_phase_one(
     context: RunContext,
     order: Order,
     phase: PhaseOne,
-    inputs: Inputs,
+    inputs: ModelInputs,
     source: NoisedImages | Uncertified,
 ) -> PhaseOneModel:
     """Train the public denoiser on the large times: on noised copies, which costs nothing more, or on the images themselves as `source` prices it."""
@@ -267,7 +284,7 @@ def train_phase_one(
 
 
 @stage
-def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inputs: Inputs) -> TunedModel:
+def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inputs: TuningInputs) -> TunedModel:
     """Fine-tune the denoiser on the private images by DP-SGD."""
     parents, settings, records = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts.records
     title = "DP fine-tuning" + (" (canaries)" if order.canaries else " (baseline)" if order.terms.comparison else "")
@@ -357,7 +374,11 @@ def fine_tune_beside(text: str) -> None:
 
 @stage
 def train_plainly(
-    context: RunContext, order: Order, event: Uncertified, training: Training, inputs: Inputs
+    context: RunContext,
+    order: Order,
+    event: Uncertified,
+    training: Training,
+    inputs: Annotated[Inputs, sections("privacy", "schedule", "network", "method", "seed")],
 ) -> TunedModel:
     """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
@@ -385,7 +406,9 @@ def train_plainly(
 
 
 @stage
-def train_member(context: RunContext, order: Order, members: Members, shard: int, inputs: Inputs) -> MemberModel:
+def train_member(
+    context: RunContext, order: FreeOrder, members: Members, shard: int, inputs: MemberInputs
+) -> MemberModel:
     """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     training, title = members.training, f"member {shard + 1} of {members.count} (INTERNAL)"
@@ -409,7 +432,7 @@ def train_member(context: RunContext, order: Order, members: Members, shard: int
 
 
 @stage
-def train_heads(context: RunContext, order: Order, members: Members, inputs: Inputs) -> MemberHeads:
+def train_heads(context: RunContext, order: FreeOrder, members: Members, inputs: MemberInputs) -> MemberHeads:
     """Train all members at once, as heads on the public denoiser, each on its own shard; INTERNAL, for a priced drawing alone."""
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     training, title = members.training, f"{members.count} members (INTERNAL)"

@@ -39,6 +39,7 @@ from sfumato.findings import RetrievalFindings
 from sfumato.held_out import held_out
 from sfumato.images import ImageSet, captioned, enlargement, pairs_picture, save_png, to_unit
 from sfumato.label_rows import start_learnt
+from sfumato.marks import EXTRACTOR, MEASURING, PUBLIC_IMAGES, REHEARSING
 from sfumato.methods.plan import OwnStart, Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
@@ -50,6 +51,7 @@ from tasks.inputs import TrainingSet
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import stage
 from tasks.runtime.checkpoints import keeping
+from tasks.runtime.narrowing import seen_by
 
 SHOWN = 20
 """Held-out public images in the picture of reconstructions."""
@@ -59,7 +61,9 @@ COLUMNS = 12
 
 
 @stage
-def load_public(context: RunContext, data: Data, size: int, seed: int, content: str) -> PublicImages:
+def load_public(
+    context: RunContext, data: Annotated[Data, seen_by(PUBLIC_IMAGES)], size: int, seed: int, content: str
+) -> PublicImages:
     """Read or render the public images, `size` pixels square (0: as they are).
 
     `content` is the fingerprint of their files: the images of a name or a folder are read again when these have changed.
@@ -147,7 +151,9 @@ def dealt(draft: Draft[Any], public: TrainingSet, reference: float) -> split.Pub
 
 
 @stage
-def measure(context: RunContext, public: TrainingSet, alignment: Alignment) -> PublicMoments:
+def measure(
+    context: RunContext, public: TrainingSet, alignment: Annotated[Alignment, seen_by(MEASURING)]
+) -> PublicMoments:
     """Measure the reference of the public images, to which private classes are aligned."""
     params = alignment.model_dump()
     with making(PublicMoments, "public moments", context, parents=public.refs(), params=params) as draft:
@@ -210,7 +216,11 @@ def train_start(context: RunContext, public: TrainingSet, schedule: Schedule, st
 
 @stage
 def train_extractor(
-    context: RunContext, public: TrainingSet, model: PublicModel, schedule: Schedule, retrieval: Retrieval
+    context: RunContext,
+    public: TrainingSet,
+    model: PublicModel,
+    schedule: Schedule,
+    retrieval: Annotated[Retrieval, seen_by(EXTRACTOR)],
 ) -> FeatureExtractor:
     """Train the contrastive feature extractor on D_ref."""
     parents, params, batch = [*public.refs(), model], retrieval.model_dump(), retrieval.extractor.batch
@@ -311,7 +321,7 @@ def rehearse(
     base: Trajectories | None,
     classifier: PublicClassifier,
     schedule: Schedule,
-    generation: Generation,
+    generation: Annotated[Generation, seen_by(REHEARSING)],
 ) -> Rehearsal:
     """Test the public half on public images that no stage learnt from: samples beside them, the autoencoder, retrieval.
 

@@ -9,7 +9,7 @@ from sfumato import rates
 from sfumato.methods.plan import STAGE_RATES
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import DiscreteHistogram
-from tasks.inputs import Inputs, load_parts
+from tasks.inputs import TuningInputs, load_parts
 from tasks.runtime.artifact import RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
@@ -19,7 +19,7 @@ from tasks.terms import Order, with_canaries
 
 @stage
 def vote_for_rate(
-    context: RunContext, order: Order, event: DiscreteHistogram, inputs: Inputs, models: tuple[TunedModel, ...]
+    context: RunContext, order: Order, event: DiscreteHistogram, inputs: TuningInputs, models: tuple[TunedModel, ...]
 ) -> RateVotes:
     """Let each private record vote for the model that denoises it best, and store the noisy histogram."""
     parents, title = [*inputs.refs(), *models, *order.refs()], "votes for learning rates"

@@ -13,7 +13,7 @@ from tasks.runtime.artifact import RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
-from tasks.terms import Order, with_canaries
+from tasks.terms import SharedOrder, with_canaries
 
 MOST_NAMED = 20
 """Public classes that a line on the screen names."""
@@ -22,7 +22,7 @@ MOST_NAMED = 20
 @stage
 def vote(
     context: RunContext,
-    order: Order,
+    order: SharedOrder,
     event: DiscreteHistogram,
     classes: tuple[str, ...],
     options: int,

@@ -11,6 +11,7 @@ from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger.ledger import Ledger
 from tasks.runtime.artifact import Draft, RunContext
+from tasks.runtime.narrowing import Narrowed
 
 
 class Terms(Section):
@@ -74,6 +75,12 @@ class Order(Section):
             comparison=self.terms.comparison,
             following=self.terms.following,
         )
+
+
+SharedOrder = Annotated[Order, Narrowed(Order.unclaimed)]
+"""The order of a stage whose result every run with the same noise reuses."""
+FreeOrder = Annotated[Order, Narrowed(Order.unclaimed), Narrowed(Order.released)]
+"""The order of a stage that pays nothing, whose result a run and its comparison reuse alike."""
 
 
 def with_canaries(access: Access, draft: Draft[Any], order: Order) -> Access:

@@ -31,6 +31,7 @@ from sfumato.errors import BadInput
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import Where, where
 from tasks.runtime.locks import turn_everywhere
+from tasks.runtime.narrowing import narrowed
 from tasks.runtime.progress import CONSOLE
 from tasks.runtime.source_digest import code_digest
 
@@ -72,11 +73,12 @@ class Stage(Generic[P, Made]):
         )(self.fn)
 
     def given(self, *args: P.args, **kwargs: P.kwargs) -> "Call[Made]":
-        """A call of this stage with these arguments, for a run to carry out. Missing arguments count as their defaults."""
+        """A call of this stage with what it reads of these arguments, for a run to carry out. Missing arguments count as their defaults."""
         bound = inspect.signature(self.fn).bind(None, *args, **kwargs)
         bound.apply_defaults()
-        _, *rest = bound.arguments.items()
-        return Call(self, MappingProxyType(dict(rest)))
+        (_, *rest), marked = bound.arguments.items(), marks(self.fn)
+        read = {name: narrowed(value, marked.get(name, ())) for name, value in rest}
+        return Call(self, MappingProxyType(read))
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
         """Send only the name to another process, which has the stage itself."""
@@ -143,7 +145,7 @@ def cache_key(function: Callable[..., Any], inputs: Mapping[str, object]) -> str
 
 @functools.cache
 def marks(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
-    """The marks of parameters that no key holds, or none while they have their default: `NOT_HASHED`, `LATER`."""
+    """The marks of parameters: `NOT_HASHED` and `LATER`, which no key holds, or none while they have their default, and `Narrowed`."""
     hints = get_type_hints(function, include_extras=True)
     return {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
 

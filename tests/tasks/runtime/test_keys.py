@@ -35,7 +35,7 @@ def shapes() -> dict[str, list[str]]:
     """What each key holds: of stages the parameters, of values the fields, without those that a default leaves out; a value may move."""
     stages = [one for module in MAKING for one in vars(module).values() if isinstance(one, Stage)]
     named = {f"{one.fn.__module__}.{one.fn.__name__}": one.fn for one in (*stages, *DRAWING)}
-    held = {name: sorted(set(parameters(function)) - set(marks(function))) for name, function in named.items()}
+    held = {name: sorted(held_by(function)) for name, function in named.items()}
     kinds: set[type[BaseModel]] = {method.section for method in METHODS.values()}
     for function in named.values():
         hints = typing.get_type_hints(function)
@@ -51,6 +51,16 @@ def shapes() -> dict[str, list[str]]:
     return held | {own.get(kind, kind.__name__): sorted(fields(kind)) for kind in seen}
 
 
+def held_by(function: Any) -> Iterator[str]:
+    """The parameters that every key holds, or a part of them."""
+    marked = marks(function)
+    return (name for name in parameters(function) if not {LATER, NOT_HASHED} & strings(marked.get(name, ())))
+
+
+def strings(metadata: Any) -> set[str]:
+    return {mark for mark in metadata if isinstance(mark, str)}
+
+
 def parameters(function: Any) -> list[str]:
     """All but the run."""
     return list(inspect.signature(function).parameters)[1:]
@@ -62,7 +72,7 @@ def fields(kind: type[BaseModel]) -> list[str]:
     return [
         name
         for name, field in kind.model_fields.items()
-        if not {LATER, NOT_HASHED} & {mark for mark in field.metadata if isinstance(mark, str)} and name not in unpaid
+        if not {LATER, NOT_HASHED} & strings(field.metadata) and name not in unpaid
     ]
 
 
