@@ -36,7 +36,7 @@ from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy.engine.clipping import clip_factors, clipped_sum
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
-from sfumato.privacy.engine.per_record import together
+from sfumato.privacy.engine.per_record import all_at_once
 from sfumato.privacy.engine.spot_check import checked_steps, spot_check
 
 ALL = ("rows", "film", "attention", "time", "rest")
@@ -117,7 +117,7 @@ def by_vmap(model: nn.Module, trainable: dict[str, nn.Parameter], examples: Exam
     """All records' gradients by `vmap` over `grad`."""
 
     def step() -> None:
-        rows = together(model, trainable, examples)
+        rows = all_at_once(model, trainable, examples)
         factors = clip_factors([each.flatten(1).square().sum(1) for each in rows.values()], CLIP)
         {name: factors @ each.flatten(1) for name, each in rows.items()}
 

@@ -54,9 +54,9 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
             f"{canaries} canaries: at delta {plan.privacy.delta:g} an audit takes 2 to {limit}; choose with --canaries"
         )
     device = device_of(settings.machine)
-    book = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)
-    order = Order(private=book.private, terms=terms(plan, comparison=True), machine=settings.machine)
-    order = order.model_copy(update={"private": checks.check_private(order, book.context)})
+    journal = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)
+    order = Order(private=journal.private, terms=terms(plan, comparison=True), machine=settings.machine)
+    order = order.model_copy(update={"private": checks.check_private(order, journal.context)})
     parts = audit.released(record)
 
     # A name of its own, so that no audit finds another one's coins.
@@ -68,15 +68,15 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         judge=plan.judge,
     )
     inputs = Inputs(settings=settings, facts=plan.facts, public=parts.public)
-    played = book.stage(audit.play)(own_name, inputs, paid, order.terms, order.machine)
+    played = journal.stage(audit.play)(own_name, inputs, paid, order.terms, order.machine)
     trial = None
     if plan.fine_tuning:
-        coins = book.stage(audit.make_canaries)(own_name, canaries, plan.facts)
-        trained = pay(settings, plan, parts.public, order.model_copy(update={"canaries": coins}), book)
+        coins = journal.stage(audit.make_canaries)(own_name, canaries, plan.facts)
+        trained = pay(settings, plan, parts.public, order.model_copy(update={"canaries": coins}), journal)
         trial = audit.Trial(canaries=coins, trained=trained)
     released = inputs.model_copy(update={"tuned": parts.tuned, "moments": parts.moments})
-    findings = book.stage(audit.attack)(order, released, parts.samples, played, trial)
-    copies = book.stage(audit.check_copies)(order, parts.samples)
+    findings = journal.stage(audit.attack)(order, released, parts.samples, played, trial)
+    copies = journal.stage(audit.check_copies)(order, parts.samples)
     record = audit.conclude(record, findings, copies)
     tell_refuted(record)
     create_markdown_artifact(f"Audit of {record.run}: INTERNAL, in the folder of the run.", key="audit")

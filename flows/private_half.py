@@ -73,42 +73,42 @@ def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
     return tuple(spend.event for spend in plan.spends if spend.stage not in paid)
 
 
-def count(plan: Plan, order: Order, book: Journal) -> ClassCounts | None:
+def count(plan: Plan, order: Order, journal: Journal) -> ClassCounts | None:
     """The noisy class counts, where the plan has them; reused by every run with the same noise."""
     if not plan.events(STAGE_COUNTS):
         return None
     event, order = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.following(*after(plan, STAGE_COUNTS))
-    return book.stage(private.count_classes, paid=True)(order, event, plan.facts.classes)
+    return journal.stage(private.count_classes, paid=True)(order, event, plan.facts.classes)
 
 
-def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Order, book: Journal) -> Judging | None:
+def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Order, journal: Journal) -> Judging | None:
     """The judge that labels, chooses or guides drawn images, where the plan has one; reused by every run with the same training."""
     if not plan.judge:
         return None
-    backbone = train_backbone(settings, images, book)
+    backbone = train_backbone(settings, images, journal)
     event, order = plan.event_of(Gaussian, STAGE_JUDGE), order.following(*after(plan, STAGE_JUDGE))
-    judge = book.stage(private.train_judge, paid=True)(order, event, backbone, plan.judge, plan.facts)
+    judge = journal.stage(private.train_judge, paid=True)(order, event, backbone, plan.judge, plan.facts)
     return Judging(backbone=backbone, judge=judge)
 
 
 def sum_features(
-    settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal
+    settings: Settings, plan: Plan, parts: PublicParts, order: Order, journal: Journal
 ) -> EmbeddingSums | None:
     """The noisy mean embeddings that drawn images are moved to, where the plan has them; reused by every run with the same noise."""
     if not plan.matching:
         return None
     event, order = plan.event_of(Gaussian, STAGE_MATCHING), order.following(*after(plan, STAGE_MATCHING))
-    return book.stage(embedding.sum_features, paid=True)(
+    return journal.stage(embedding.sum_features, paid=True)(
         order, event, plan.facts, parts.autoencoder, plan.matching, settings.seed
     )
 
 
-def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal) -> PrivateParts:
+def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, journal: Journal) -> PrivateParts:
     """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them.
 
     An order for a comparison pays nothing, and its results are INTERNAL.
     """
-    frame = Frame(book, paid=not order.terms.comparison, note=note_of(order))
+    frame = Frame(journal, paid=not order.terms.comparison, note=note_of(order))
     moments = align(plan, parts, order, frame)
     inputs = Inputs(settings=settings, facts=plan.facts, public=parts, moments=moments)
     if plan.plain:
@@ -116,7 +116,7 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         tuned = frame.stage(private.train_plainly)(order, event, plan.plain, inputs)
         return PrivateParts(tuned=tuned, moments=moments)
     if plan.members:
-        return train_members(plan.members, order, inputs, book).model_copy(update={"moments": moments})
+        return train_members(plan.members, order, inputs, journal).model_copy(update={"moments": moments})
     sums = sum_up(plan, parts, order, frame)
     votes = None
     if plan.votes:
@@ -145,13 +145,13 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
 class Frame:
     """The journal of a private half's stages."""
 
-    book: Journal
+    journal: Journal
     paid: bool
     note: str
 
     def stage(self, stage: Stage[P, Kind], note: str = "") -> Callable[P, Kind]:
         """As `Journal.stage`."""
-        return self.book.stage(stage, paid=self.paid, note=" ".join(filter(None, (self.note, note))))
+        return self.journal.stage(stage, paid=self.paid, note=" ".join(filter(None, (self.note, note))))
 
 
 def tune(plan: Plan, how: FineTuning, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:

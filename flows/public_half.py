@@ -22,90 +22,90 @@ from tasks.inputs import Judging, PublicParts, TrainingSet
 from tasks.runtime.run import Journal
 
 
-def load_images(settings: Settings, plan: Plan, book: Journal, note: str = "") -> PublicImages:
+def load_images(settings: Settings, plan: Plan, journal: Journal, note: str = "") -> PublicImages:
     """The public images, with which the private ones are compared before anything is trained."""
     data = settings.data
     size, channels = brought_to(plan.facts.shape)
     content = sources.fingerprint(data.public, folder=data.folder)
     side = data.model_copy(update={"channels": channels})
-    return book.stage(public.load_public, note=note)(side, size, settings.seed, content)
+    return journal.stage(public.load_public, note=note)(side, size, settings.seed, content)
 
 
-def without_noise(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicImages:
+def without_noise(settings: Settings, plan: Plan, images: PublicImages, journal: Journal) -> PublicImages:
     """The public images before any noise of `data.public_noise`, which would hide a private one among them."""
     if not settings.data.public_noise:
         return images
     clean = settings.model_copy(update={"data": settings.data.model_copy(update={"public_noise": 0.0})})
-    return load_images(clean, plan, book, note="before their noise")
+    return load_images(clean, plan, journal, note="before their noise")
 
 
-def encode(settings: Settings, images: PublicImages, book: Journal) -> TrainingSet:
+def encode(settings: Settings, images: PublicImages, journal: Journal) -> TrainingSet:
     """The public images as the denoisers will see them: through an autoencoder, where the settings want one."""
     seed, machine, coder = settings.seed, settings.machine, None
     if settings.latent.kind != "none":
-        backbone = train_backbone(settings, images, book) if settings.latent.perceptual else None
+        backbone = train_backbone(settings, images, journal) if settings.latent.perceptual else None
         if settings.latent.from_:
             own_scale = bool(settings.network.from_)
-            coder = book.stage(pretrained.load_autoencoder)(images, settings.latent, own_scale, seed, machine)
+            coder = journal.stage(pretrained.load_autoencoder)(images, settings.latent, own_scale, seed, machine)
         else:
-            coder = book.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
+            coder = journal.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
     return TrainingSet(images=images, autoencoder=coder, seed=seed, machine=machine)
 
 
-def train_backbone(settings: Settings, images: PublicImages, book: Journal) -> PublicBackbone:
+def train_backbone(settings: Settings, images: PublicImages, journal: Journal) -> PublicBackbone:
     """The backbone of the public images; reused by every run with the same settings of it."""
-    return book.stage(public.train_backbone)(images, settings.backbone, settings.seed, settings.machine)
+    return journal.stage(public.train_backbone)(images, settings.backbone, settings.seed, settings.machine)
 
 
-def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -> PublicParts:
+def prepare(settings: Settings, plan: Plan, shown: TrainingSet, journal: Journal) -> PublicParts:
     """The public half after the autoencoder: denoiser, and where the plan retrieves, extractor and knowledge base."""
     schedule, coder = settings.schedule, shown.autoencoder
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
-    model = book.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
+    model = journal.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
     if model is None or settings.pretraining.steps:
-        model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
-    moments = book.stage(public.measure)(shown, plan.measured) if plan.measured else None
-    own = book.stage(public.train_start)(shown, schedule, plan.own_start) if plan.own_start else None
+        model = journal.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
+    moments = journal.stage(public.measure)(shown, plan.measured) if plan.measured else None
+    own = journal.stage(public.train_start)(shown, schedule, plan.own_start) if plan.own_start else None
     if plan.retrieval is None:
         needed = shown.images if plan.public_images or plan.images_of_ballot else None
         compared = plan.evolution and plan.evolution.features == "backbone"
         summed = plan.embedding and plan.embedding.features == "perceptual"
-        backbone = train_backbone(settings, shown.every, book) if compared or summed else None
+        backbone = train_backbone(settings, shown.every, journal) if compared or summed else None
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone, own=own)
     extractor = None
     if plan.retrieval.time:
-        extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval)
-    base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
+        extractor = journal.stage(public.train_extractor)(shown, model, schedule, plan.retrieval)
+    base = journal.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
     return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
 
 
-def train_eyes(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier:
+def train_eyes(settings: Settings, images: PublicImages, journal: Journal) -> PublicClassifier:
     """The CNN of public images alone in whose features the rehearsal, and by default the scores, compare images.
 
     Paid stages do not depend on it, so that scores in other features cost nothing.
     """
     source = public_name(settings.data)
-    return book.stage(public.train_classifier)(images, source, settings.seed, settings.machine)
+    return journal.stage(public.train_classifier)(images, source, settings.seed, settings.machine)
 
 
 def backbone_of(
-    settings: Settings, images: PublicImages, judge: Judging | None, book: Journal
+    settings: Settings, images: PublicImages, judge: Judging | None, journal: Journal
 ) -> PublicBackbone | None:
     """The public backbone, in whose features images are compared too, where the run has trained one."""
     if judge:
         return judge.backbone
-    return train_backbone(settings, images, book) if needs_backbone(settings) else None
+    return train_backbone(settings, images, journal) if needs_backbone(settings) else None
 
 
 def rehearse(
-    settings: Settings, parts: PublicParts | None, shown: TrainingSet, eyes: PublicClassifier, book: Journal
+    settings: Settings, parts: PublicParts | None, shown: TrainingSet, eyes: PublicClassifier, journal: Journal
 ) -> Rehearsal:
     """Test the public half, or without `parts` the autoencoder alone, on public images that no stage learnt from; independent of the number of
     images and of the edition."""
     if shown.whole:  # classes are numbered anew
-        eyes = train_eyes(settings, shown.images, book)
-    return book.stage(public.rehearse)(
+        eyes = train_eyes(settings, shown.images, journal)
+    return journal.stage(public.rehearse)(
         shown,
         parts.model if parts and has_public_model(settings) else None,
         parts.base if parts else None,

@@ -42,16 +42,16 @@ def rehearse_planned(run: PlannedRun) -> None:
 def rehearse_public(run: PlannedRun, name: str) -> None:
     """Make the public half of a run, under a name of its own; `Refused` where the rehearsal would stop the run."""
     place, settings, plan = where(), run.settings, run.plan
-    book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
+    journal = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)
-    images = public_half.load_images(settings, plan, book)
-    shown = public_half.encode(settings, images, book)
+    images = public_half.load_images(settings, plan, journal)
+    shown = public_half.encode(settings, images, journal)
     # What learns from chosen classes depends on private votes; the autoencoder alone is rehearsed before these are paid for.
-    parts = None if plan.facts.selected else public_half.prepare(settings, plan, shown, book)
+    parts = None if plan.facts.selected else public_half.prepare(settings, plan, shown, journal)
     if plan.judge or plan.facts.selected:
-        public_half.train_backbone(settings, images, book)
-    eyes = public_half.train_eyes(settings, images, book)
-    rehearsed = public_half.rehearse(settings, parts, shown, eyes, book)
+        public_half.train_backbone(settings, images, journal)
+    eyes = public_half.train_eyes(settings, images, journal)
+    rehearsed = public_half.rehearse(settings, parts, shown, eyes, journal)
     picture = place.home / "rehearsals" / rehearsed.digest[:DIGITS] / REHEARSAL
     if worse := rehearsal.show(rehearsed, settings.rehearsal, picture):
         raise rehearsal.refusal(worse, picture)

@@ -70,7 +70,7 @@ from tasks import (
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
-from tasks.record import Finished, baseline_settings, close, pages_of
+from tasks.record import Finished, baseline_settings, conclude, pages_of
 from tasks.release import JudgedSets
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
@@ -143,55 +143,57 @@ def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
     """Carry a plan out, stage by stage."""
     if wishes.publish_to:
         checks.refuse_publishing(run.plan, run.settings)
-    book = Journal.begin(run.settings, private_set(run.settings), wishes.above)
+    journal = Journal.begin(run.settings, private_set(run.settings), wishes.above)
     if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
-        wishes = replace(wishes, publish_to=below(wishes.publish_to, book.context.run))
+        wishes = replace(wishes, publish_to=below(wishes.publish_to, journal.context.run))
     if wishes.publish_to not in ("", RUN_FOLDER):
         destination(wishes.publish_to, run.settings.data.private)
-    with book.until_the_end():
-        return _carry_out(run, wishes, book)
+    with journal.until_the_end():
+        return _carry_out(run, wishes, journal)
 
 
-def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
+def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
     settings, plan, publish_to = run.settings, run.plan, wishes.publish_to
     promise = plan.certificate.sentence() if plan.certificate else "no certificate"
     log_line(f"planned before any private image is opened: {promise}")
-    public_images = load_images(settings, plan, book)
-    order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
-    clean = without_noise(settings, plan, public_images, book)
-    secret = checks.check_private(order, book.context, clean, wishes.new_version, plan.facts.whole)
+    public_images = load_images(settings, plan, journal)
+    order = Order(private=journal.private, terms=terms(plan), machine=settings.machine)
+    clean = without_noise(settings, plan, public_images, journal)
+    secret = checks.check_private(order, journal.context, clean, wishes.new_version, plan.facts.whole)
     checks.refuse_own_releases(settings)
     order = order.model_copy(update={"private": secret})
     # With too little budget left, the run may reuse paid results, and begins nothing else.
-    book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan))
-    shown = select(settings, plan, encode(settings, public_images, book), order, book, wishes.go_on)
-    parts = prepare(settings, plan, shown, book)
-    classifier = train_eyes(settings, public_images, book)
-    rehearsed = rehearse(settings, parts, shown, classifier, book)
-    agree(settings, rehearsed, book, wishes.go_on, paid_before(plan))
-    counts = count(plan, order, book)
-    judge = train_judge(settings, plan, public_images, order, book)
-    sums = sum_features(settings, plan, parts, order, book)
+    journal.refusal = checks.over_budget(
+        secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan)
+    )
+    shown = select(settings, plan, encode(settings, public_images, journal), order, journal, wishes.go_on)
+    parts = prepare(settings, plan, shown, journal)
+    classifier = train_eyes(settings, public_images, journal)
+    rehearsed = rehearse(settings, parts, shown, classifier, journal)
+    agree(settings, rehearsed, journal, wishes.go_on, paid_before(plan))
+    counts = count(plan, order, journal)
+    judge = train_judge(settings, plan, public_images, order, journal)
+    sums = sum_features(settings, plan, parts, order, journal)
     besides = {"counts": counts, "judge": judge, "matching": sums}
-    trained = pay(settings, plan, parts, order, book).model_copy(update=besides)
-    drawing = Drawing(run=run, parts=parts, trained=trained, order=order, book=book)
+    trained = pay(settings, plan, parts, order, journal).model_copy(update=besides)
+    drawing = Drawing(run=run, parts=parts, trained=trained, order=order, journal=journal)
     samples, beside = draw(drawing)
     beside |= draw_averages(drawing) | draw_unmatched(drawing)
-    book.refusal = ""
+    journal.refusal = ""
 
     look = order.model_copy(update={"terms": terms(plan, comparison=True)})
     judged = JudgedSets(
-        sets={SYNTHETIC: samples} | beside | compare(settings, plan, parts, look, book, counts),
+        sets={SYNTHETIC: samples} | beside | compare(settings, plan, parts, look, journal, counts),
         briefly=(PUBLIC_ONLY, *beside),
     )
     eyes = FeatureSpaces(
         classifier=classifier if settings.evaluation.features == "cnn" else None,
         autoencoder=parts.autoencoder,
-        backbone=backbone_of(settings, public_images, judge, book),
+        backbone=backbone_of(settings, public_images, judge, journal),
     )
-    nearest = book.stage(release.find_nearest)(samples, public_images, eyes, settings.machine)
-    scores = book.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
-    copies = book.stage(audit.check_copies)(look, samples)
+    nearest = journal.stage(release.find_nearest)(samples, public_images, eyes, settings.machine)
+    scores = journal.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
+    copies = journal.stage(audit.check_copies)(look, samples)
     made = Finished(
         public=parts,
         samples=samples,
@@ -203,7 +205,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
         tuned=trained.tuned,
         rehearsal=rehearsed,
     )
-    record = close(run, book, made)
+    record = conclude(run, journal, made)
     tell_spent(record)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
@@ -219,21 +221,23 @@ def show_in_ui(record: RunRecord) -> None:
         create_markdown_artifact(page, key="report", description=record.run)
 
 
-def select(settings: Settings, plan: Plan, shown: TrainingSet, order: Order, book: Journal, go_on: bool) -> TrainingSet:
+def select(
+    settings: Settings, plan: Plan, shown: TrainingSet, order: Order, journal: Journal, go_on: bool
+) -> TrainingSet:
     """What the public denoiser learns from: all public images, or those of the classes that private records vote for.
 
     The autoencoder is rehearsed before the votes are paid for; what has learnt from the winners is rehearsed before anything else is.
     """
     if not plan.facts.selected:
         return shown
-    backbone = train_backbone(settings, shown.images, book)
+    backbone = train_backbone(settings, shown.images, journal)
     if shown.autoencoder:
-        eyes = train_eyes(settings, shown.images, book)
-        agree(settings, rehearse(settings, None, shown, eyes, book), book, go_on)
+        eyes = train_eyes(settings, shown.images, journal)
+        agree(settings, rehearse(settings, None, shown, eyes, journal), journal, go_on)
     order = order.following(*after(plan, STAGE_SELECTION))
     event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
-    votes = book.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
-    chosen = book.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
+    votes = journal.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
+    chosen = journal.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
     return shown.model_copy(update={"images": chosen, "whole": shown.images})
 
 
@@ -242,17 +246,17 @@ def paid_before(plan: Plan) -> str:
     return "the votes for public classes alone were" if plan.facts.selected else "nothing was"
 
 
-def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool, paid: str = "nothing was") -> None:
+def agree(settings: Settings, rehearsed: Rehearsal, journal: Journal, go_on: bool, paid: str = "nothing was") -> None:
     """Show the rehearsal; `Refused` where it misses a threshold, unless a person goes on, which is then written to the ledger.
 
     `paid` is what was spent before.
     """
-    picture = where().runs / book.context.run / REHEARSAL
+    picture = where().runs / journal.context.run / REHEARSAL
     worse = rehearsal.show(rehearsed, settings.rehearsal, picture)
     if worse and not go_on:
         raise rehearsal.refusal(worse, picture, paid)
     if worse:
-        rehearsal.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
+        rehearsal.note_that_it_goes_on(rehearsed, worse, journal.private, journal.context.run)
 
 
 @dataclass(frozen=True)
@@ -263,12 +267,12 @@ class Drawing:
     parts: PublicParts
     trained: PrivateParts
     order: Order
-    book: Journal
+    journal: Journal
 
 
 def draw(drawing: Drawing) -> tuple[Samples, dict[str, Samples]]:
     """The run's images, and the sets to compare them with, by name, where a judge changed them."""
-    settings, plan, trained, book = drawing.run.settings, drawing.run.plan, drawing.trained, drawing.book
+    settings, plan, trained, journal = drawing.run.settings, drawing.run.plan, drawing.trained, drawing.journal
     description = RunDescription(settings=public_settings(settings), plan=plan)
     judge, machine = trained.judge, settings.machine
     wanted = Wanted(
@@ -281,11 +285,11 @@ def draw(drawing: Drawing) -> tuple[Samples, dict[str, Samples]]:
         drawn = draw_unjudged(drawing, images, description, judge)
     else:
         drawn = draw_unjudged(drawing, images, None)
-    agreeing = book.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
+    agreeing = journal.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
     beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
     if use == "guide" or use == "none":
         return drawn, beside
-    samples = book.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, description)
+    samples = journal.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, description)
     return samples, {AS_DRAWN: drawn} | beside
 
 
@@ -293,29 +297,29 @@ def draw_unjudged(
     drawing: Drawing, images: int, description: RunDescription | None, guide: Judging | None = None
 ) -> Samples:
     """Images drawn from the trained models, or by a sampler that pays for each of them; a judge may guide the first."""
-    plan, trained, order, book = drawing.run.plan, drawing.trained, drawing.order, drawing.book
+    plan, trained, order, journal = drawing.run.plan, drawing.trained, drawing.order, drawing.journal
     settings, inputs = drawing.run.settings, drawn_from(drawing, guided=guide is not None)
     recipe = inputs.settings
     counts = trained.counts
     if events := plan.events(STAGE_DRAWING):
         if not plan.prototypes:
             wanted = Wanted(generation=recipe.generation, facts=plan.facts, images=images, counts=counts)
-            return book.stage(release.generate_privately, paid=True)(
+            return journal.stage(release.generate_privately, paid=True)(
                 order, events, inputs, wanted, description=description
             )
         before = before_drawing(recipe)
         wanted = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
-        prototypes = book.stage(release.generate_privately, paid=True, note="prototypes")(
+        prototypes = journal.stage(release.generate_privately, paid=True, note="prototypes")(
             order, events, inputs.model_copy(update={"settings": before}), wanted, prototypes=True
         )
         public_models = inputs.public.model_copy(update={"images": None})
         inputs = inputs.model_copy(
             update={"prototypes": prototypes, "members": (), "heads": None, "public": public_models}
         )
-    book.refusal = ""  # paid models may draw again
+    journal.refusal = ""  # paid models may draw again
     if plan.distillation:
-        inputs = distilled(plan.distillation, inputs, settings, book)
-    return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
+        inputs = distilled(plan.distillation, inputs, settings, journal)
+    return journal.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
 
 
 def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
@@ -348,7 +352,7 @@ def draw_unmatched(drawing: Drawing) -> dict[str, Samples]:
         return {}
     images = min(settings.evaluation.images, settings.generation.images, FEW)
     without = replace(drawing, trained=drawing.trained.model_copy(update={"matching": None}))
-    draw_these = drawing.book.stage(release.generate, note=UNMATCHED)
+    draw_these = drawing.journal.stage(release.generate, note=UNMATCHED)
     return {UNMATCHED: draw_these(drawn_from(without), images, settings.machine, drawing.trained.counts)}
 
 
@@ -360,7 +364,7 @@ def draw_averages(drawing: Drawing) -> dict[str, Samples]:
     images, inputs = min(settings.evaluation.images, settings.generation.images), drawn_from(drawing)
     names = {decay: f"moving average {decay:g}" for decay in plan.fine_tuning.averages}
     return {
-        name: drawing.book.stage(release.generate, note=name)(
+        name: drawing.journal.stage(release.generate, note=name)(
             inputs.model_copy(update={"average": decay}), images, settings.machine, drawing.trained.counts
         )
         for decay, name in names.items()
@@ -383,7 +387,7 @@ def compare(
     plan: Plan,
     parts: PublicParts,
     look: Order,
-    book: Journal,
+    journal: Journal,
     counts: ClassCounts | None = None,
 ) -> dict[str, Samples]:
     """The sets of the public model alone, where one learnt, and, where the settings want it, of plain DP-SGD at the same budget; the latter
@@ -402,10 +406,10 @@ def compare(
     inputs = Inputs(settings=plain, facts=plan.facts, public=alone)
     sets = {}
     if has_public_model(settings):
-        sets[PUBLIC_ONLY] = book.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)
+        sets[PUBLIC_ONLY] = journal.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)
     if other := baseline_settings(settings):
-        trained = pay(other, plan_comparison(other, plan.facts), alone, look, book)
+        trained = pay(other, plan_comparison(other, plan.facts), alone, look, journal)
         recipe = other.only("schedule", "method", "generation", "seed")
         inputs = inputs.model_copy(update={"settings": recipe, "tuned": trained.tuned})
-        sets[BASELINE] = book.stage(release.generate, note=BASELINE)(inputs, images, machine, counts)
+        sets[BASELINE] = journal.stage(release.generate, note=BASELINE)(inputs, images, machine, counts)
     return sets

@@ -4,16 +4,17 @@ Declared shares count as public knowledge: nothing here protects them. Queried s
 with noise (`sfumato.privacy.mechanisms.noisy_counts`), so that their use here is post-processing.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from sfumato.config import Generation
 from sfumato.errors import BadInput
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 DECIMALS = 12
@@ -106,6 +107,8 @@ def shares_of(generation: Generation, classes: Sequence[str], noisy: "Tensor | N
     `noisy` int64 `[classes]` are counts with noise, where they were queried: negative ones count as 0, and where none is positive
     every class gets the same share.
     """
+    import numpy as np
+
     if generation.classes == "uniform":
         return ()
     if generation.classes == "declared":
@@ -117,8 +120,10 @@ def shares_of(generation: Generation, classes: Sequence[str], noisy: "Tensor | N
     return tuple(float(share) for share in _capped(counts / counts.sum(), generation.largest_share))
 
 
-def _capped(shares: np.ndarray, largest: float) -> np.ndarray:
+def _capped(shares: "np.ndarray", largest: float) -> "np.ndarray":
     """Shares of which none is above `largest`: what is cut goes to the others in proportion, evenly where these have none."""
+    import numpy as np
+
     full = np.zeros(len(shares), dtype=bool)
     while (over := ~full & (shares > largest * (1 + ROUNDING))).any():
         full |= over
@@ -134,6 +139,8 @@ def shares_among(shares: Sequence[float], classes: Sequence[str], chosen: Sequen
 
     `BadInput` for a class that is not there, by the name `classes`.
     """
+    import numpy as np
+
     every = {str(place): place for place in range(len(classes))}
     places = {
         every[str(one)] if isinstance(one, int) and str(one) in every else _place(str(one), classes, "classes")
@@ -150,6 +157,8 @@ def images_of_each(shares: Sequence[float], count: int) -> list[int]:
 
     A class whose share is less than an image may get none.
     """
+    import numpy as np
+
     quotas = np.asarray(shares, dtype=np.float64) * count
     whole = np.floor(quotas + ROUNDING)
     left = count - int(whole.sum())
@@ -177,7 +186,7 @@ def most_of_one(generation: Generation, classes: int) -> int:
     if generation.classes == "declared":
         return max(images_of_each(tuple(generation.shares.values()), generation.images))
     if generation.classes == "queried":
-        return int(np.ceil(generation.largest_share * generation.images - ROUNDING))
+        return math.ceil(generation.largest_share * generation.images - ROUNDING)
     return -(-generation.images // classes)
 
 

@@ -56,7 +56,7 @@ from sfumato.privacy.auditing.findings import AGAINST_QUERIES, AGAINST_SAMPLER, 
 from sfumato.privacy.ledger.ledger import Check
 from tasks.inputs import Inputs, PrivateParts, PublicParts, load_parts
 from tasks.release import model_name, show_run, telling, write_up
-from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.runtime.narrowing import sections
@@ -109,7 +109,7 @@ def released(record: RunRecord) -> Released:
 @stage
 def check_copies(context: RunContext, order: Order, samples: Samples) -> Copies:
     """Compare every sample with the training and the held-out records, and save the closest pairs as a picture."""
-    with making(Copies, "copy check (INTERNAL)", context, parents=[samples]) as draft, where().ledger() as ledger:
+    with draft_of(Copies, "copy check (INTERNAL)", context, parents=[samples]) as draft, where().ledger() as ledger:
         code = code_version(check_copies.fn)
         copied = looks.copied(
             order.access(ledger, context, stage="copies", purpose="copy check", code=code, parents=[samples]),
@@ -144,7 +144,7 @@ def note_check(dataset: str, what: Check, samples: str, finding: Ref, passed: bo
 @stage
 def make_canaries(context: RunContext, audit_name: str, count: int, facts: Facts) -> CanaryImages:
     """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
-    with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
+    with draft_of(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
         each = canaries.images_each(facts.records, facts.images) if facts.unit else 1
         canary_images = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes), each=each)
         serialization.save_canaries(draft.folder, canary_images, facts.classes)
@@ -180,7 +180,7 @@ def play(
     """
     params, settings, facts = {"audit": audit_name}, inputs.settings, inputs.facts
     tuning, drawing, queried = paid.tuning, paid.drawing, paid.queried
-    with making(Games, "white-box test", context, parents=inputs.refs(), params=params) as draft:
+    with draft_of(Games, "white-box test", context, parents=inputs.refs(), params=params) as draft:
         parts, method = load_parts(draft, inputs, machine), METHODS[settings.method.name]
         fits, bound = [], None
         if tuning:
@@ -250,7 +250,7 @@ def attack(
     parents = [*inputs.refs(), played, samples, *(ref for ref in seen if ref)]
     settings, device = inputs.settings, device_of(order.machine)
     method, code = METHODS[settings.method.name], code_version(attack.fn)
-    with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
+    with draft_of(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
         facts, results = inputs.facts, serialization.load(draft.open(played))[1]
         if trial:
             retrained = {"votes": again.votes, "tuned": again.tuned, "moments": again.moments}

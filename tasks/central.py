@@ -17,7 +17,7 @@ from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.retrieval import split
 from tasks.inputs import MethodInputs, load_parts
 from tasks.private import frozen_codec
-from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.terms import SharedOrder, with_canaries
@@ -37,7 +37,7 @@ def sum_up(
 ) -> CentralSums:
     """Release noisy sums of the private images of each class."""
     parents = [ref for ref in (reference, autoencoder, order.canaries) if ref]
-    with making(CentralSums, "central sums", context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(CentralSums, "central sums", context, parents=parents, params=event.model_dump()) as draft:
         code, device = code_version(sum_up.fn), device_of(order.machine)
         public = serialization.load_reference(draft.open(reference))
         codec = frozen_codec(draft, autoencoder, order.machine)
@@ -70,7 +70,7 @@ def warm_up(
     """
     facts, parents = inputs.facts, [*inputs.refs(), sums, reference]
     params, title = settings.model_dump() | {"groups": groups}, "warm-up on central images"
-    with making(WarmModel, title, context, parents=parents, params=params, images=central.BATCH) as draft:
+    with draft_of(WarmModel, title, context, parents=parents, params=params, images=central.BATCH) as draft:
         parts = load_parts(draft, inputs, machine)
         images = central.central_images(
             serialization.load(draft.open(sums))[0]["sums"],

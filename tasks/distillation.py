@@ -8,9 +8,9 @@ from sfumato.config import NOT_HASHED, Machine, Pretraining
 from sfumato.distillation import learnt_from_prototypes
 from sfumato.retrieval import split
 from tasks.inputs import ModelInputs, load_parts
-from tasks.runtime.artifact import RunContext, making
+from tasks.runtime.artifact import RunContext, draft_of
 from tasks.runtime.caching import stage
-from tasks.runtime.checkpoints import keeping
+from tasks.runtime.checkpoints import stored_state
 
 
 @stage
@@ -22,8 +22,8 @@ def distil(
     settings, classes, title = inputs.settings, inputs.facts.classes, "training on paid images"
     parents, params = inputs.refs(), training.model_dump()
     with (
-        keeping(context) as keeper,
-        making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
     ):
         parts = load_parts(draft, inputs, machine)
         model, losses = learnt_from_prototypes(parts, training, seed=settings.seed, progress=draft.show, keeper=keeper)

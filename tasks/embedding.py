@@ -20,9 +20,9 @@ from sfumato.privacy.accounting.events import Gaussian
 from sfumato.retrieval import split
 from tasks.inputs import Inputs, MethodInputs, load_parts
 from tasks.private import frozen_codec
-from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
-from tasks.runtime.checkpoints import keeping
+from tasks.runtime.checkpoints import stored_state
 from tasks.runtime.environment import where
 from tasks.runtime.narrowing import sections, seen_by
 from tasks.terms import Order, SharedOrder, with_canaries
@@ -38,7 +38,7 @@ def embed(
 ) -> EmbeddingSums:
     """Release noisy sums of the features of each class's private images."""
     parents, classes, title = [*inputs.refs(), *order.refs()], inputs.facts.classes, "mean embeddings"
-    with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
         parts, code = load_parts(draft, inputs, order.machine), code_version(embed.fn)
         features = features_of(draft, inputs, parts, how, order.machine)
         with where().ledger() as ledger:
@@ -72,7 +72,7 @@ def sum_features(
     Many parameters: its key holds all that the sums follow from, and nothing else.
     """
     parents, title = [ref for ref in (autoencoder, order.canaries) if ref], "mean embeddings to match"
-    with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
         code, codec = code_version(sum_features.fn), frozen_codec(draft, autoencoder, order.machine)
         features = fourier.random_features(how, math.prod(codec.shape(facts.shape)), seed)
         with where().ledger() as ledger:
@@ -104,8 +104,8 @@ def fit(
     parents, settings, training = [*inputs.refs(), sums], inputs.settings, how.training
     title, params = "training on mean embeddings", training.model_dump()
     with (
-        keeping(context) as keeper,
-        making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
     ):
         parts = load_parts(draft, inputs, machine)
         tensors, facts = serialization.load(draft.open(sums))

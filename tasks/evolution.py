@@ -16,9 +16,9 @@ from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from sfumato.retrieval import split
 from tasks.inputs import Inputs, load_parts
-from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
-from tasks.runtime.checkpoints import keeping
+from tasks.runtime.checkpoints import stored_state
 from tasks.runtime.environment import where
 from tasks.runtime.narrowing import sections
 from tasks.terms import Order, with_canaries
@@ -37,7 +37,7 @@ def populate(
 ) -> Candidates:
     """Draw candidates of every private class by the public model."""
     classes = inputs.facts.classes
-    with making(Candidates, "candidates", context, parents=inputs.refs(), images=1) as draft:
+    with draft_of(Candidates, "candidates", context, parents=inputs.refs(), images=1) as draft:
         parts, each = load_parts(draft, inputs, machine), how.candidates // len(classes)
         first = evolution.first_population(inputs.settings, parts, each, draft.show)
         serialization.save_population(draft.folder, first, classes)
@@ -55,7 +55,7 @@ def vote(
 ) -> CandidateVotes:
     """Let each private record vote for the candidate of its class that is nearest, and keep the noisy histogram."""
     parents, classes, title = [*inputs.refs(), candidates, *order.refs()], inputs.facts.classes, "votes for candidates"
-    with making(CandidateVotes, title, context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(CandidateVotes, title, context, parents=parents, params=event.model_dump()) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         backbone = inputs.public.backbone
         read = evolution.reader(serialization.load_backbone(draft.open(backbone), device) if backbone else None, how)
@@ -89,7 +89,7 @@ def vary(
 ) -> Candidates:
     """The candidates of round `number`: those with votes, and variations of them."""
     parents = [*inputs.refs(), candidates, votes]
-    with making(Candidates, f"candidates of round {number}", context, parents=parents) as draft:
+    with draft_of(Candidates, f"candidates of round {number}", context, parents=parents) as draft:
         parts, chosen = load_parts(draft, inputs, machine), elected(draft, candidates, votes, how, machine)
         again = evolution.next_population(inputs.settings, parts, chosen, how.variation, number)
         serialization.save_population(draft.folder, again, inputs.facts.classes)
@@ -109,8 +109,8 @@ def distil(
     parents, settings, training = [*inputs.refs(), candidates, votes], inputs.settings, how.training
     title, params, classes = "training on candidates with votes", training.model_dump(), inputs.facts.classes
     with (
-        keeping(context) as keeper,
-        making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
     ):
         parts, chosen = load_parts(draft, inputs, machine), elected(draft, candidates, votes, how, machine)
         best = evolution.with_most_votes(parts, chosen)

@@ -10,7 +10,7 @@ from sfumato.held_out import held_out
 from sfumato.images import pairs_picture, save_png, to_unit
 from tasks.inputs import TrainingSet
 from tasks.public import RECONSTRUCTIONS, SHOWN
-from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import stage
 
 
@@ -18,7 +18,7 @@ from tasks.runtime.caching import stage
 def load_denoiser(context: RunContext, public: TrainingSet, schedule: Schedule, network: Network) -> PublicModel:
     """Read the denoiser of `network.from`, with rows for the public classes."""
     params = network.model_dump(include={"weights"})
-    with making(PublicModel, "public model from elsewhere", context, parents=public.refs(), params=params) as draft:
+    with draft_of(PublicModel, "public model from elsewhere", context, parents=public.refs(), params=params) as draft:
         images, device = serialization.load_images(draft.open(public.images)), device_of(public.machine)
         folder = draft.open(public.autoencoder) if public.autoencoder else None
         codec = serialization.load_codec(folder, device, trained_on=[public.every.digest])
@@ -41,7 +41,7 @@ def load_autoencoder(
 ) -> PublicAutoencoder:
     """Read the autoencoder of `latent.from`, and measure it on public images; its latents are scaled by its folder, or by these."""
     params = latent.model_dump(include={"weights"})
-    with making(PublicAutoencoder, "autoencoder from elsewhere", context, parents=[images], params=params) as draft:
+    with draft_of(PublicAutoencoder, "autoencoder from elsewhere", context, parents=[images], params=params) as draft:
         parted = held_out(serialization.load_images(draft.open(images)), seed)
         learnt, withheld = (to_unit(part.pixels).to(device_of(machine)) for part in (parted.learnt, parted.withheld))
         codec = pretrained.load_latents(latent, learnt, own_scale=own_scale)

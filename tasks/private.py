@@ -55,10 +55,10 @@ from sfumato.privacy.accounting.events import (
 from sfumato.progress import silent
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
 from tasks.inputs import Inputs, ModelInputs, TuningInputs, load_parts
-from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
-from tasks.runtime.checkpoints import keeping
-from tasks.runtime.distributed import gathering, refuse_company, team
+from tasks.runtime.checkpoints import stored_state
+from tasks.runtime.distributed import helpers_of, refuse_company, team
 from tasks.runtime.environment import where
 from tasks.runtime.narrowing import Narrowed, sections, seen_by
 from tasks.runtime.progress import CONSOLE
@@ -78,7 +78,7 @@ def count_classes(
     context: RunContext, order: SharedOrder, event: DiscreteHistogram, classes: tuple[str, ...]
 ) -> ClassCounts:
     """Count the private records of each class with noise, which may be published."""
-    with making(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
+    with draft_of(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
         code = code_version(count_classes.fn)
         with where().ledger() as ledger:
             access = order.access(ledger, context, stage=STAGE_COUNTS, purpose="class counts", code=code)
@@ -98,7 +98,7 @@ def train_judge(
     facts: Facts,
 ) -> PaidJudge:
     """Train a linear head that tells the private classes apart, with noise, on features of a backbone of public images."""
-    with making(PaidJudge, "paid judge", context, parents=[backbone], params=event.model_dump()) as draft:
+    with draft_of(PaidJudge, "paid judge", context, parents=[backbone], params=event.model_dump()) as draft:
         code, device = code_version(train_judge.fn), device_of(order.machine)
         public = serialization.load_backbone(draft.open(backbone), device)
         with where().ledger() as ledger:
@@ -132,7 +132,7 @@ def take_moments(
     """Release noisy moments of each private class, and compute the maps between it and the public images."""
     parents = [ref for ref in (reference, autoencoder, order.canaries) if ref]
     noise = {name: event["noise_multiplier"] for name, event in events.model_dump().items() if event}
-    with making(ClassMoments, "class moments", context, parents=parents, params=noise) as draft:
+    with draft_of(ClassMoments, "class moments", context, parents=parents, params=noise) as draft:
         code, device = code_version(take_moments.fn), device_of(order.machine)
         public = serialization.load_reference(draft.open(reference))
         codec = frozen_codec(draft, autoencoder, order.machine)
@@ -176,7 +176,7 @@ MOST_NAMED = 12
 def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inputs: TuningInputs) -> ClassVotes:
     """Let each private record vote for the public class that it resembles, and store the noisy histogram."""
     parents, facts = [*inputs.refs(), *order.refs()], inputs.facts
-    with making(ClassVotes, "class votes", context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(ClassVotes, "class votes", context, parents=parents, params=event.model_dump()) as draft:
         parts = load_parts(draft, inputs, order.machine)
         code = code_version(take_votes.fn)
         with where().ledger() as ledger:
@@ -205,7 +205,7 @@ def noise_once(
 ) -> NoisedImages:
     """Noise every private image once; only the noised copies leave the stage."""
     parents = [ref for ref in (autoencoder, order.canaries, moments) if ref]
-    with making(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
         code = code_version(noise_once.fn)
         codec = frozen_codec(draft, autoencoder, order.machine)
         maps = serialization.load_maps(draft.open(moments)) if moments else None
@@ -245,7 +245,7 @@ def train_phase_one(
     parents = [*inputs.refs(), *([source] if isinstance(source, NoisedImages) else []), *order.refs()]
     settings, facts, training, title = inputs.settings, inputs.facts, phase.training, "Phase I"
     params = training.model_dump()
-    with making(PhaseOneModel, title, context, parents=parents, params=params, images=training.batch) as draft:
+    with draft_of(PhaseOneModel, title, context, parents=parents, params=params, images=training.batch) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         model, schedule = parts.public, parts.schedule
         if isinstance(source, NoisedImages):
@@ -290,8 +290,8 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
     title = "DP fine-tuning" + (" (canaries)" if order.canaries else " (baseline)" if order.terms.comparison else "")
     params, images = settings.fine_tuning.model_dump(), event.sample_rate * records
     # No audit finds another one's canaries, so nothing would ever read the state that it stores.
-    states = contextlib.nullcontext() if order.canaries else keeping(context)
-    with states as keeper, making(TunedModel, title, context, parents=parents, params=params, images=images) as draft:
+    states = contextlib.nullcontext() if order.canaries else stored_state(context)
+    with states as keeper, draft_of(TunedModel, title, context, parents=parents, params=params, images=images) as draft:
         machine, code = order.machine, code_version(fine_tune.fn)
         job = Tuning(context=context, order=order, event=event, inputs=inputs, title=title, code=code)
         model, built, corrupt, parts = load_tuning(job, draft)
@@ -314,7 +314,7 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
                 keeper=keeper,
                 note=CONSOLE.print,
                 watch=machine.watch,
-                gather=gathering(job),
+                gather=helpers_of(job),
             )
         serialization.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         serialization.save_averages(draft.folder, paid.averages)
@@ -383,7 +383,7 @@ def train_plainly(
     """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     params, title = training.model_dump(), "training"
-    with making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft:
+    with draft_of(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         method, code = METHODS[settings.method.name], code_version(train_plainly.fn)
         model, built = begun(method, settings, parts)
@@ -413,7 +413,7 @@ def train_member(
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     training, title = members.training, f"member {shard + 1} of {members.count} (INTERNAL)"
     params = training.model_dump()
-    with making(MemberModel, title, context, parents=parents, params=params, images=training.batch) as draft:
+    with draft_of(MemberModel, title, context, parents=parents, params=params, images=training.batch) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         code = code_version(train_member.fn)
         with where().ledger() as ledger:
@@ -437,7 +437,7 @@ def train_heads(context: RunContext, order: FreeOrder, members: Members, inputs:
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     training, title = members.training, f"{members.count} members (INTERNAL)"
     params, images = training.model_dump(), training.batch  # a step is that of one member
-    with making(MemberHeads, title, context, parents=parents, params=params, images=images) as draft:
+    with draft_of(MemberHeads, title, context, parents=parents, params=params, images=images) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         code = code_version(train_heads.fn)
 
@@ -470,7 +470,7 @@ def train_heads(context: RunContext, order: FreeOrder, members: Members, inputs:
 
 def keep_watched(watched: mechanisms.Watched, model: TunedModel, title: str, context: RunContext) -> None:
     """Store the diagnostics of training without noise beside the model, INTERNAL, and print their place."""
-    with making(WatchedSteps, f"{title}, watched (INTERNAL)", context, parents=[model]) as draft:
+    with draft_of(WatchedSteps, f"{title}, watched (INTERNAL)", context, parents=[model]) as draft:
         rows = [row.model_dump(mode="json") for row in watched.steps]
         serialization.save(draft.folder, {}, {"steps": rows})
         draft.entries = watched.entries

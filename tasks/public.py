@@ -48,9 +48,9 @@ from sfumato.retrieval import accuracy, features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from sfumato.turns import training_name
 from tasks.inputs import TrainingSet
-from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import stage
-from tasks.runtime.checkpoints import keeping
+from tasks.runtime.checkpoints import stored_state
 from tasks.runtime.narrowing import seen_by
 
 SHOWN = 20
@@ -68,7 +68,7 @@ def load_public(
 
     `content` is the fingerprint of their files: the images of a name or a folder are read again when these have changed.
     """
-    with making(PublicImages, "public images", context) as draft:
+    with draft_of(PublicImages, "public images", context) as draft:
         images = read_public(data, size, seed, draft.show)
         serialization.save_images(draft.folder, images)
         draft.metrics = {"images": len(images), "classes": len(images.classes)}
@@ -91,8 +91,8 @@ def train_autoencoder(
     parents, params = [ref for ref in (images, backbone) if ref], latent.model_dump()
     title, batch = "autoencoder", latent.batch
     with (
-        keeping(context) as keeper,
-        making(PublicAutoencoder, title, context, parents=parents, params=params, images=batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(PublicAutoencoder, title, context, parents=parents, params=params, images=batch) as draft,
     ):
         public, device = serialization.load_images(draft.open(images)), device_of(machine)
         reader = serialization.load_backbone(draft.open(backbone), device) if backbone else None
@@ -126,8 +126,8 @@ def train_backbone(
     """Train the classifier of public images in whose features images are judged, and measure it on those that it did not learn from."""
     params, batch = backbone.model_dump(), backbone.batch
     with (
-        keeping(context) as keeper,
-        making(PublicBackbone, "backbone", context, parents=[images], params=params, images=batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(PublicBackbone, "backbone", context, parents=[images], params=params, images=batch) as draft,
     ):
         public = serialization.load_images(draft.open(images))
         trained = train_classes(
@@ -156,7 +156,7 @@ def measure(
 ) -> PublicMoments:
     """Measure the reference of the public images, to which private classes are aligned."""
     params = alignment.model_dump()
-    with making(PublicMoments, "public moments", context, parents=public.refs(), params=params) as draft:
+    with draft_of(PublicMoments, "public moments", context, parents=public.refs(), params=params) as draft:
         parts = dealt(draft, public, 0.0)
         reference = measured(*parts.pre, alignment, seed=public.seed)
         serialization.save_reference(draft.folder, reference)
@@ -179,8 +179,8 @@ def pretrain(
     parents = [*public.refs(), *([start] if start else [])]
     title, batch = "public pretraining", pretraining.batch
     with (
-        keeping(context) as keeper,
-        making(PublicModel, title, context, parents=parents, params=params, images=batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(PublicModel, title, context, parents=parents, params=params, images=batch) as draft,
     ):
         parts = dealt(draft, public, reference)
         levels = make_schedule(schedule, parts.codec.limit)
@@ -202,8 +202,8 @@ def train_start(context: RunContext, public: TrainingSet, schedule: Schedule, st
     """Train a method's own network on the public images with the rows of their labels."""
     params, title, batch = start.training.model_dump(), "public start of the method's network", start.training.batch
     with (
-        keeping(context) as keeper,
-        making(PublicStart, title, context, parents=public.refs(), params=params, images=batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(PublicStart, title, context, parents=public.refs(), params=params, images=batch) as draft,
     ):
         parts, own = dealt(draft, public, 0.0), start.blueprint
         levels = make_schedule(schedule, parts.codec.limit)
@@ -225,8 +225,8 @@ def train_extractor(
     """Train the contrastive feature extractor on D_ref."""
     parents, params, batch = [*public.refs(), model], retrieval.model_dump(), retrieval.extractor.batch
     with (
-        keeping(context) as keeper,
-        making(FeatureExtractor, "feature extractor", context, parents=parents, params=params, images=batch) as draft,
+        stored_state(context) as keeper,
+        draft_of(FeatureExtractor, "feature extractor", context, parents=parents, params=params, images=batch) as draft,
     ):
         parts = dealt(draft, public, retrieval.reference)
         denoise = serialization.load_denoiser(draft.open(model), device_of(public.machine))
@@ -253,7 +253,7 @@ def train_classifier(
     context: RunContext, images: PublicImages, source: str, seed: int, machine: Annotated[Machine, NOT_HASHED]
 ) -> PublicClassifier:
     """Train the small CNN in whose features images are compared, on the public images of the name `source` alone."""
-    with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
+    with draft_of(PublicClassifier, "public classifier", context, parents=[images]) as draft:
         public = held_out(serialization.load_images(draft.open(images)), seed).learnt
         model = classifier_of(public, seed=seed, device=device_of(machine), progress=draft.show)
         shape = public.pixels.shape[1:]
@@ -275,7 +275,7 @@ def build_knowledge_base(
     """Build the trajectories of D_ref, and measure at each time of the plan how well retrieval separates classes; where several are
     measured, the base is that of the chosen one. Without an extractor trajectories are taken at random."""
     parents = [*public.refs(), model, *([extractor] if extractor else [])]
-    with making(Trajectories, "knowledge base", context, parents=parents) as draft:
+    with draft_of(Trajectories, "knowledge base", context, parents=parents) as draft:
         device, seed = device_of(public.machine), public.seed
         parts = dealt(draft, public, retrieval.reference)
         levels = make_schedule(schedule, parts.codec.limit)
@@ -329,7 +329,7 @@ def rehearse(
     the results are good enough.
     """
     parents = [*public.refs(), *(ref for ref in (model, base, classifier) if ref)]
-    with making(Rehearsal, "rehearsal", context, parents=parents, images=1) as draft:
+    with draft_of(Rehearsal, "rehearsal", context, parents=parents, images=1) as draft:
         device = device_of(public.machine)
         parted = held_out(serialization.load_images(draft.open(public.images)), public.seed)
         folder = draft.open(public.autoencoder) if public.autoencoder else None

@@ -10,7 +10,7 @@ from sfumato.methods.plan import STAGE_RATES
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from tasks.inputs import TuningInputs, load_parts
-from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
@@ -23,7 +23,7 @@ def vote_for_rate(
 ) -> RateVotes:
     """Let each private record vote for the model that denoises it best, and store the noisy histogram."""
     parents, title = [*inputs.refs(), *models, *order.refs()], "votes for learning rates"
-    with making(RateVotes, title, context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(RateVotes, title, context, parents=parents, params=event.model_dump()) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         candidates = [serialization.load_denoiser(draft.open(model), device) for model in models]
         code = code_version(vote_for_rate.fn)
@@ -47,7 +47,7 @@ def choose_rate(
     context: RunContext, votes: RateVotes, models: tuple[TunedModel, ...], factors: tuple[float, ...]
 ) -> ChosenModel:
     """The model with the most votes, which costs nothing more; noisy votes and their winner may be shown."""
-    with making(ChosenModel, "model with the most votes", context, parents=[votes]) as draft:
+    with draft_of(ChosenModel, "model with the most votes", context, parents=[votes]) as draft:
         noisy = serialization.load(draft.open(votes))[0]["votes"]
         winner = rates.elected(noisy)
         serialization.copy_denoiser(draft.open(models[winner]), draft.folder)

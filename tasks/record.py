@@ -60,7 +60,7 @@ class Finished(Section):
     rehearsal: Rehearsal | None = None
 
 
-def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
+def conclude(run: PlannedRun, journal: Journal, made: Finished) -> RunRecord:
     """Price the samples from the ledger's own entries, and write record and reports."""
     settings, plan, parts, samples = run.settings, run.plan, made.public, made.samples
     counts, moments, rehearsed = made.counts, made.moments, made.rehearsal
@@ -70,15 +70,15 @@ def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
         certificate = certificate_of(store, ledger, samples)
         curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
         at_zero = at_zero_of(store, ledger, samples, certificate)
-        books = books_of(ledger, book.private.name, book.context.run, store.entries(samples))
-        total = ledger.total(book.private.name)
+        books = books_of(ledger, journal.private.name, journal.context.run, store.entries(samples))
+        total = ledger.total(journal.private.name)
         known = ledger.entries()
         runs = runs_of(known, samples.digest, ledger.entries_by_hash(store.entries(samples)))
-        gone_on = went_on(known, book.private.name, rehearsed.digest if rehearsed else "", runs)
-    folder = place.runs / book.context.run
+        gone_on = went_on(known, journal.private.name, rehearsed.digest if rehearsed else "", runs)
+    folder = place.runs / journal.context.run
     trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
     record = RunRecord(
-        run=book.context.run,
+        run=journal.context.run,
         method=plan.method,
         preset=run.preset,
         label=samples.label,
@@ -103,14 +103,14 @@ def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
         latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
         alignment=store.manifest(moments)["summary"] if moments else {},
         rates=store.manifest(made.tuned)["summary"] if made.tuned and plan.events(STAGE_RATES) else {},
-        stages=book.stages,
+        stages=journal.stages,
         samples_artifact=samples.digest,
         nearest_artifact=made.nearest.digest,
         report=str(folder / report.REPORT),
         internal_report=str(folder / report.INTERNAL_REPORT),
         samples=str(folder / report.SAMPLES),
         published="",
-        tracking=book.context.parents,
+        tracking=journal.context.parents,
         class_shares=class_shares(
             settings.generation,
             plan.facts.classes,

@@ -46,7 +46,7 @@ from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.auditing import looks
 from sfumato.privacy.ledger.ledger import Ledger
 from tasks.inputs import FeatureSpaces, Inputs, Judging, RunDescription, Wanted, load_parts, load_shares
-from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import now, where
 from tasks.runtime.machine import WHOLE, commit
@@ -77,7 +77,7 @@ def generate(
     parents = [*inputs.refs(), *([counts] if counts else []), *(guide.refs() if guide else [])]
     own, params = inputs.tuned or inputs.prototypes or inputs.moments, settings.generation.model_dump()
     title = "generation" if own else "generation (public model)"
-    with making(Samples, title, context, parents=parents, params=params, images=1) as draft:
+    with draft_of(Samples, title, context, parents=parents, params=params, images=1) as draft:
         parts, device, pulls = load_parts(draft, inputs, machine), device_of(machine), None
         if guide:
             pulls = serialization.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
@@ -101,7 +101,7 @@ def generate_privately(
     parents = [*inputs.refs(), *([wanted.counts] if wanted.counts else [])]
     settings, facts, members, title = inputs.settings, inputs.facts, inputs.behind, "private generation"
     params = settings.generation.model_dump()
-    with making(Samples, title, context, parents=parents, behind=members, params=params, images=1) as draft:
+    with draft_of(Samples, title, context, parents=parents, behind=members, params=params, images=1) as draft:
         parts = replace(load_parts(draft, inputs, order.machine), paid=events)
         method, device = METHODS[settings.method.name], device_of(order.machine)
         shares = load_shares(draft, wanted.generation, facts, wanted.counts)
@@ -152,7 +152,7 @@ def judge_images(
     ones, with the `wanted` number of each class, `agreeing` those whose class is also the judge's.
     """
     parents, facts = [samples, *judging.refs(), *([wanted.counts] if wanted.counts else [])], wanted.facts
-    with making(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
+    with draft_of(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
         drawn, device = serialization.load_images(draft.open(samples)), device_of(machine)
         paid = serialization.load_judge(draft.open(judging.judge), draft.open(judging.backbone), device)
         shares = load_shares(draft, wanted.generation, facts, wanted.counts)
@@ -180,7 +180,7 @@ def find_nearest(
 ) -> NearestPublic:
     """Put some samples beside their nearest public images, in the features of the public backbone, or of the classifier without one."""
     parents = [ref for ref in (samples, images, eyes.backbone or eyes.classifier) if ref]
-    with making(NearestPublic, "nearest public images", context, parents=parents) as draft:
+    with draft_of(NearestPublic, "nearest public images", context, parents=parents) as draft:
         shown = pictures.of_each(serialization.load_images(draft.open(samples)))
         known = serialization.load_images(draft.open(images))
         known = known.subset(nearest.searched(len(known)).numpy())
@@ -229,7 +229,7 @@ def evaluate(
     parents, machine = [*judged.sets.values(), *eyes.refs()], order.machine
     autoencoder, backbone, code = eyes.autoencoder, eyes.backbone, code_version(evaluate.fn)
     with (
-        making(Judgement, "evaluation (INTERNAL)", context, parents=parents) as draft,
+        draft_of(Judgement, "evaluation (INTERNAL)", context, parents=parents) as draft,
         where().ledger() as ledger,
     ):
         device = device_of(machine)

@@ -9,7 +9,7 @@ from sfumato import selection
 from sfumato.methods.plan import STAGE_SELECTION
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import DiscreteHistogram
-from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
@@ -30,7 +30,7 @@ def vote(
 ) -> ClassVotes:
     """Let each private record vote for the public class that the backbone takes it for, and store the noisy histogram."""
     parents, title = [backbone, *order.refs()], "votes for public classes"
-    with making(ClassVotes, title, context, parents=parents, params=event.model_dump()) as draft:
+    with draft_of(ClassVotes, title, context, parents=parents, params=event.model_dump()) as draft:
         device, code = device_of(order.machine), code_version(vote.fn)
         reader = serialization.load_backbone(draft.open(backbone), device)
         with where().ledger() as ledger:
@@ -51,7 +51,7 @@ def vote(
 @stage
 def choose(context: RunContext, images: PublicImages, votes: ClassVotes, count: int, seed: int) -> ChosenImages:
     """The images of the public classes with the most votes, which costs nothing more; noisy votes and their winners may be shown."""
-    with making(
+    with draft_of(
         ChosenImages, "chosen public images", context, parents=[images, votes], params={"classes": count}
     ) as draft:
         winners = selection.elected(serialization.load(draft.open(votes))[0]["votes"], count)

@@ -143,9 +143,9 @@ def _carry_out() -> None:
     """The command; in a further process that torchrun started, help with it."""
     if where().processes == 1:
         return _command()
-    from tasks.runtime.distributed import together
+    from tasks.runtime.distributed import with_helpers
 
-    together(_command, _help_with)
+    with_helpers(_command, _help_with)
 
 
 def _command() -> None:

@@ -58,9 +58,9 @@ class Draft(Generic[Kind]):
 
     @property
     def ref(self) -> Kind:
-        """The reference to the result, after `making`."""
+        """The reference to the result, after `draft_of`."""
         if self.stored is None:
-            raise ValueError("nothing is kept yet: ask for the reference after `with making(...)`")
+            raise ValueError("nothing is kept yet: ask for the reference after `with draft_of(...)`")
         return self.stored
 
     def stands_on(self, paid: Paid[Any]) -> None:
@@ -73,7 +73,7 @@ class Draft(Generic[Kind]):
 
 
 @contextlib.contextmanager
-def making(
+def draft_of(
     kind: type[Kind],
     title: str,
     context: RunContext,

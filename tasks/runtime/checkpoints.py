@@ -79,7 +79,7 @@ def strange(state: TrainingState) -> str:
 
 
 @contextlib.contextmanager
-def keeping(context: RunContext) -> Iterator[FolderKeeper]:
+def stored_state(context: RunContext) -> Iterator[FolderKeeper]:
     """A keeper for the running stage; its state is deleted when the stage ends without an error."""
     folder = where().home / "states" / (context.key or context.run)
     keeper = FolderKeeper(folder)

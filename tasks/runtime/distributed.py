@@ -35,7 +35,7 @@ def team() -> Team:
     return join(where().rank, where().processes)
 
 
-def gathering(job: Job) -> Callable[[str], Team | None]:
+def helpers_of(job: Job) -> Callable[[str], Team | None]:
     """From a reservation to the team that trains under it, after sending it the job; None for a process alone."""
 
     def gather(reservation: str) -> Team | None:
@@ -47,7 +47,7 @@ def gathering(job: Job) -> Callable[[str], Team | None]:
     return gather
 
 
-def together(command: Callable[[], None], help_with: Callable[[str], None]) -> None:
+def with_helpers(command: Callable[[], None], help_with: Callable[[str], None]) -> None:
     """Carry the command out; in a further process of it, help with one job after another until the first has ended."""
     place = where()
     if place.processes == 1:

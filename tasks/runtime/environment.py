@@ -16,8 +16,6 @@ import json
 import os
 import platform
 import socket
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -222,6 +220,8 @@ def running_server(place: Where) -> str:
 
 def answers(api: str) -> bool:
     """Whether a Prefect server answers at this address of its API."""
+    import urllib.request
+
     try:
         with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:
             return bool(answer.status == OK)
@@ -231,6 +231,9 @@ def answers(api: str) -> bool:
 
 def nobody_listens(api: str) -> bool:
     """Whether connections to this address are refused, or its host is unknown; a server that is slow, or asks for a password, does listen."""
+    import urllib.error
+    import urllib.request
+
     try:
         urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS).close()
     except urllib.error.URLError as error:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from sfumato.config import Section
 from sfumato.settings import Settings
 
-
 Whole = TypeVar("Whole")
 
 

@@ -66,7 +66,7 @@ def stand_in(monkeypatch):
         lambda order, *_: book.asked.append(Asked(SimpleNamespace(name="check"), None)) or order.private,
     )
     monkeypatch.setattr(checks, "over_budget", lambda *_: "")
-    monkeypatch.setattr(flow, "close", lambda *_: "record")
+    monkeypatch.setattr(flow, "conclude", lambda *_: "record")
     for last in ("show_in_ui", "tell_spent"):
         monkeypatch.setattr(flow, last, lambda record: None)
     monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: book.worse)

@@ -20,7 +20,7 @@ from sfumato.progress import silent
 from sfumato.settings import resolve
 from tasks.inputs import Inputs, PublicParts, TrainingSet, load_parts
 from tasks.public import RECONSTRUCTIONS, dealt, read_public, train_autoencoder, train_backbone, train_classifier
-from tasks.runtime.artifact import Draft, making
+from tasks.runtime.artifact import Draft, draft_of
 from tasks.runtime.checkpoints import FolderKeeper
 from tests.examples import picture_set
 from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
@@ -118,7 +118,7 @@ def test_private_stages_refuse_one_that_their_denoiser_did_not_learn_with(world,
     draft, ref = drafted(store, tmp_path), trained(images)
     models = []
     for parents in ([images, ref], [others]):
-        with making(PublicModel, "a denoiser", CONTEXT, parents=parents) as made:
+        with draft_of(PublicModel, "a denoiser", CONTEXT, parents=parents) as made:
             serialization.save_denoiser(made.folder, build(NETWORK, (3, 4, 4), 2), NETWORK, (3, 4, 4), 2)
         models.append(PublicParts(model=made.ref, autoencoder=ref))
     facts = Facts(records=9, classes=("x", "y"), public_classes=2, shape=(1, 8, 8))

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from sfumato.diffusion.objective import Examples, record_losses
 
 
-def together(model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples) -> dict[str, Tensor]:
+def all_at_once(model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples) -> dict[str, Tensor]:
     """Name -> gradients `[b, *shape]`, by `vmap`."""
     fixed = {name: p.detach() for name, p in model.named_parameters() if name not in trainable}
 
@@ -42,6 +42,6 @@ def one_by_one(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exam
 def gradients_of_records(model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples) -> dict[str, Tensor]:
     """Name -> gradients `[b, *shape]`, by `vmap` where the model supports it, else one by one."""
     try:
-        return together(model, trainable, examples)
+        return all_at_once(model, trainable, examples)
     except RuntimeError:  # an operation without a batching rule
         return one_by_one(model, trainable, examples)

@@ -10,7 +10,7 @@ from sfumato.diffusion.objective import Examples, denoising_examples, record_los
 from sfumato.diffusion.schedule import add_noise, make_schedule, predicted_image
 from sfumato.networks.build import build
 from sfumato.networks.prediction import EdmPrediction, VelocityPrediction, error_weights
-from sfumato.privacy.engine.per_record import one_by_one, together
+from sfumato.privacy.engine.per_record import all_at_once, one_by_one
 
 SHAPE = (2, 3, 3)
 VELOCITY = Network(kind="mlp", width=16, blocks=1, condition=8, prediction="velocity")
@@ -89,7 +89,7 @@ def test_record_by_record_the_weights_are_the_same(network):
     x, y = torch.randn(5, *SHAPE, generator=generator), torch.tensor([0, 1, 2, 0, 1])
     examples = denoising_examples(schedule, x, y, draws=3, low=1, high=50, generator=generator)
     trainable = dict(model.named_parameters())
-    rows, slow = together(model, trainable, examples), one_by_one(model, trainable, examples)
+    rows, slow = all_at_once(model, trainable, examples), one_by_one(model, trainable, examples)
     for name in trainable:
         torch.testing.assert_close(rows[name], slow[name], rtol=1e-4, atol=1e-5)
 

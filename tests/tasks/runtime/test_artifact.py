@@ -8,7 +8,7 @@ from artifacts.tracking import Tracker
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Gaussian
-from tasks.runtime.artifact import RunContext, device_of, making, on_gpu, one_thread
+from tasks.runtime.artifact import RunContext, device_of, draft_of, on_gpu, one_thread
 from tasks.runtime.environment import configure
 from tests.examples import home_at, reserve
 
@@ -30,7 +30,7 @@ def told(monkeypatch) -> list[dict]:
 
 
 def make(entries=(), parents=(), kind=PublicModel):
-    with making(kind, "a stage", CONTEXT, parents=parents, params={"steps": 3}) as draft:
+    with draft_of(kind, "a stage", CONTEXT, parents=parents, params={"steps": 3}) as draft:
         (draft.folder / "facts.json").write_text("content")
         draft.entries = dict(entries)
         draft.metrics, draft.series = {"images": 4.0}, {"loss": [1.0, 0.5]}
@@ -78,7 +78,7 @@ def test_what_stays_inside_or_is_public_is_shown_at_once(place, told, label):
 
 
 def test_a_stage_that_fails_is_neither_kept_nor_told(place, told):
-    with pytest.raises(RuntimeError, match="out of memory"), making(PublicModel, "a stage", CONTEXT) as draft:
+    with pytest.raises(RuntimeError, match="out of memory"), draft_of(PublicModel, "a stage", CONTEXT) as draft:
         (draft.folder / "facts.json").write_text("half")
         raise RuntimeError("out of memory")
     assert told == [] and list((place.home / "store" / "objects").iterdir()) == []
@@ -101,7 +101,10 @@ def test_a_result_is_not_lost_because_mlflow_went_away(place, monkeypatch, capsy
 def test_an_input_that_is_damaged_is_not_read(place, told):
     ref = make()
     (place.store().root / "objects" / ref.digest / "facts.json").write_text("other")
-    with pytest.raises(BadInput, match=ref.digest[:12]), making(TunedModel, "a stage", CONTEXT, parents=[ref]) as draft:
+    with (
+        pytest.raises(BadInput, match=ref.digest[:12]),
+        draft_of(TunedModel, "a stage", CONTEXT, parents=[ref]) as draft,
+    ):
         draft.open(ref)
 
 

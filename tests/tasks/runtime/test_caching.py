@@ -33,7 +33,7 @@ from sfumato.settings import resolve
 from tasks import audit, private, public, release
 from tasks.inputs import PrivateParts, PublicParts, TrainingSet
 from tasks.runtime import caching, source_digest
-from tasks.runtime.artifact import RunContext, making
+from tasks.runtime.artifact import RunContext, draft_of
 from tasks.runtime.caching import Stage, cache_key, run_stage
 from tasks.runtime.environment import configure, where
 from tasks.runtime.run import Journal
@@ -276,7 +276,7 @@ class Once(FakeTask):
 
 def pay(context: RunContext) -> Samples:
     """Reserve a spend, and store a result that stands on it."""
-    with making(Samples, "a stage", context) as draft:
+    with draft_of(Samples, "a stage", context) as draft:
         (draft.folder / "facts.json").write_text("content")
         with where().ledger() as ledger:
             ticket = reserve(ledger, [Gaussian(noise_multiplier=1.0)])

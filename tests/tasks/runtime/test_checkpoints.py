@@ -10,7 +10,7 @@ from artifacts.states import save_state
 from sfumato.resuming import TrainingState
 from tasks.runtime import checkpoints as module
 from tasks.runtime.artifact import RunContext
-from tasks.runtime.checkpoints import FolderKeeper, keeping, stop_if_late
+from tasks.runtime.checkpoints import FolderKeeper, stop_if_late, stored_state
 from tasks.runtime.environment import configure
 from tests.examples import home_at
 
@@ -29,10 +29,10 @@ def keep(place, step=2):
 
 def test_what_was_kept_is_found_again_and_dropped_at_the_end(place):
     keep(place)
-    with pytest.raises(RuntimeError), keeping(CONTEXT) as keeper:
+    with pytest.raises(RuntimeError), stored_state(CONTEXT) as keeper:
         assert keeper.load().step == 2
         raise RuntimeError("not yet done")
-    with keeping(CONTEXT) as keeper:
+    with stored_state(CONTEXT) as keeper:
         assert keeper.load().step == 2
     assert list((place.home / "states").iterdir()) == []
 
@@ -43,7 +43,7 @@ def test_the_first_signal_asks_and_the_second_is_as_before(place, number):
     heard = []
     signal.signal(number, lambda *_: heard.append("stopped at once"))
     try:
-        with keeping(CONTEXT) as keeper:
+        with stored_state(CONTEXT) as keeper:
             assert not keeper.stopping()
             os.kill(os.getpid(), number)
             assert keeper.stopping() and heard == []
@@ -59,7 +59,7 @@ def test_the_first_signal_asks_and_the_second_is_as_before(place, number):
 def test_a_signal_after_the_last_look_stops_what_comes_next(place):
     stop_if_late()
     keep(place)
-    with keeping(CONTEXT) as keeper:
+    with stored_state(CONTEXT) as keeper:
         os.kill(os.getpid(), signal.SIGINT)
         assert keeper.stopping()
     assert list((place.home / "states").iterdir()) == [], "the work is done, and its result can be stored"

@@ -131,7 +131,7 @@ def test_the_other_process_joins_under_the_reservation_and_draws_for_its_own_par
 
 
 def test_alone_nobody_is_told_anything(place, told):  # noqa: F811
-    assert tune(place).label == "DP" and distributed.gathering(None)("reservation") is None
+    assert tune(place).label == "DP" and distributed.helpers_of(None)("reservation") is None
 
 
 def test_what_the_others_cannot_see_is_refused(place, told, torchrun):  # noqa: F811
@@ -150,7 +150,7 @@ def test_the_first_says_farewell_however_the_command_ends(place, torchrun, monke
     monkeypatch.setattr(distributed, "leave", lambda: None)
     company = torchrun(0, Company(0))
     with pytest.raises(BadInput):
-        distributed.together(command, lambda job: None)
+        distributed.with_helpers(command, lambda job: None)
     assert company.did == ["farewell"]
 
 
@@ -160,7 +160,7 @@ def test_another_one_helps_until_there_is_nothing_more_and_leaves_stopping_to_th
     monkeypatch.setattr(distributed.signal, "signal", set_to.__setitem__)
     torchrun(1, Company(1, ["one job", "another", ""]))
     heard = []
-    distributed.together(lambda: pytest.fail("the command is the first one's"), heard.append)
+    distributed.with_helpers(lambda: pytest.fail("the command is the first one's"), heard.append)
     assert heard == ["one job", "another"]
     assert set_to == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
 

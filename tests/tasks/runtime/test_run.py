@@ -17,7 +17,7 @@ from sfumato.settings import resolve
 from tasks.runtime import run
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.caching import Stage
-from tasks.runtime.checkpoints import keeping
+from tasks.runtime.checkpoints import stored_state
 from tasks.runtime.environment import configure
 from tasks.runtime.run import Journal
 from tests.examples import PRIVATE_PATH, home_at, keep_samples
@@ -159,7 +159,7 @@ def test_a_stage_works_on_behalf_of_its_run(book, samples, monkeypatch):
 
 def test_ctrl_c_in_the_last_step_of_a_training_stops_the_run_when_its_result_is_stored(book, samples, monkeypatch):
     def interrupted(*_, **__):
-        with keeping(book.context):
+        with stored_state(book.context):
             os.kill(os.getpid(), signal.SIGINT)
         return samples, False
 
