@@ -51,7 +51,7 @@ def main() -> None:
     variants["by votes"] = [f"fine_tuning.rates=[{','.join(f'{factor:g}' for factor in given.rates)}]"]
     for epsilon in given.epsilon:
         for name, own in variants.items():
-            scores, seconds, kept, noise = [], 0.0, [], 0.0
+            scores, seconds, retained, noise = [], 0.0, [], 0.0
             for seed in range(given.seeds):
                 changes = [f"privacy.epsilon={epsilon:g}", *own, f"seed={seed}"]
                 world = parts_of(changes, public, denoiser)
@@ -59,11 +59,12 @@ def main() -> None:
                 drawn, chosen, noise = run(changes, world, train)
                 scores.append(score(drawn, held_out, labels, judge))
                 seconds += time.process_time() - started
-                kept.append(chosen)
+                retained.append(chosen)
             cells = [mean(row) for row in zip(*scores, strict=True)]
             each = f"{seconds / given.seeds:.0f}"
             print(
-                f"| {epsilon:g} | {name} | {noise:.3g} | {' | '.join(cells)} | {' '.join(kept)} | {each} |", flush=True
+                f"| {epsilon:g} | {name} | {noise:.3g} | {' | '.join(cells)} | {' '.join(retained)} | {each} |",
+                flush=True,
             )
 
 
@@ -98,15 +99,15 @@ def run(changes: Sequence[str], parts: Parts, train: ImageSet) -> tuple[ImageSet
             physical_batch=1024,
         )
         models.append(tuned)
-    winner, kept = 0, ""
+    winner, retained = 0, ""
     if len(models) > 1:
         event, ballot = plan.event(STAGE_RATES), rates.ballot(settings, parts, models)
         votes = voted(train, event, ballot, classes=1, options=len(models), device=CPU, source=source)
         winner = rates.elected(votes)
-        kept = f"{factors[winner]:g} ({' '.join(map(str, votes[0].tolist()))})"
+        retained = f"{factors[winner]:g} ({' '.join(map(str, votes[0].tolist()))})"
     drawn = replace(parts, tuned=models[winner])
     images = draw_images(METHODS[METHOD].draw, settings, drawn, facts, settings.generation.images, CPU)
-    return images, kept, plan.noise_multiplier or 0.0
+    return images, retained, plan.noise_multiplier or 0.0
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def encoders(letters: Letters, public: PublicSplit, one_step: OneStep) -> dict[t
     return made
 
 
-def found(features: FeatureMap, public: PublicSplit, share: float, query: QuerySettings) -> RetrievalFindings:
+def result(features: FeatureMap, public: PublicSplit, share: float, query: QuerySettings) -> RetrievalFindings:
     """Retrieval at one k with one kind of keys."""
     k = round(share * features.one_step.schedule.timesteps)
     base = build_knowledge_base(features, *public.reference, time=k, by_class=False, seed=0, query=query)
@@ -114,7 +114,7 @@ def show(letters: Letters, per_class: int) -> None:
     for share in letters.shares:
         for h in ("random", "views", "classes", "classes, all k"):
             features = FeatureMap(one_step, made[h, share])
-            cells = [found(features, public, share, query) for query in KEYS.values()]
+            cells = [result(features, public, share, query) for query in KEYS.values()]
             one = cells[0]
             row = [
                 f"{share}",
@@ -126,21 +126,29 @@ def show(letters: Letters, per_class: int) -> None:
             ]
             print(f"| {' | '.join(row)} |", flush=True)
             if h == "views":
-                asked = found(
+                requested = result(
                     replace(features, one_step=replace(one_step, conditional=True)), public, share, QuerySettings()
                 )
-                echoes.append((share, one, asked))
+                echoes.append((share, one, requested))
     print("\n| k | first | of five | given the class | of five, given it | echo | keys given it too | echo of these |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for share, one, asked in echoes:
-        numbers = (one.first, one.five, one.labelled_first, one.labelled_five, one.echo, asked.first, asked.echo)
+    for share, one, requested in echoes:
+        numbers = (
+            one.first,
+            one.five,
+            one.labelled_first,
+            one.labelled_five,
+            one.echo,
+            requested.first,
+            requested.echo,
+        )
         print(f"| {share} | {' | '.join(f'{number:.3f}' for number in numbers)} |", flush=True)
     other = make_schedule(SCHEDULES["latent diffusion's"])
     print("\n| schedule | k | alpha_bar | reference |\n| --- | --- | --- | --- |")
     for name, schedule in (("linear", levels), ("latent diffusion's", other)):
         features = FeatureMap(OneStep(schedule, denoiser), made["random", 0.8])
         print(
-            f"| {name} | 0.8 | {level(schedule, 0.8)} | {found(features, public, 0.8, QuerySettings()).reference:.3f} |",
+            f"| {name} | 0.8 | {level(schedule, 0.8)} | {result(features, public, 0.8, QuerySettings()).reference:.3f} |",
             flush=True,
         )
     print(f"\n{letters.size}x{letters.size}: {time.process_time() - started:.0f} CPU s", flush=True)

@@ -72,13 +72,13 @@ def test_a_benchmark_that_does_not_is_found(tmp_path):
     ]
 
 
-def figures(kept) -> set[float]:
+def figures(retained) -> set[float]:
     """Every number of a file of results, also those within a text."""
-    if isinstance(kept, dict | list):
-        return set().union(*map(figures, kept.values() if isinstance(kept, dict) else kept))
-    if isinstance(kept, str):
-        return {float(text.replace(",", "")) for text in re.findall(r"-?\d[\d,]*\.?\d*|-?\.\d+", kept)}
-    return set() if isinstance(kept, bool) else {float(kept)}
+    if isinstance(retained, dict | list):
+        return set().union(*map(figures, retained.values() if isinstance(retained, dict) else retained))
+    if isinstance(retained, str):
+        return {float(text.replace(",", "")) for text in re.findall(r"-?\d[\d,]*\.?\d*|-?\.\d+", retained)}
+    return set() if isinstance(retained, bool) else {float(retained)}
 
 
 def unkept(text: str, names: set[str]) -> list[str]:
@@ -126,10 +126,10 @@ def test_a_claim_has_its_figure_and_its_command_in_its_file(claim):
 def test_every_file_of_results_is_named_and_says_where_it_comes_from():
     assert "results/papers/ROW.json" in FIRST and sorted((ROOT / "benchmarks" / "results" / "papers").glob("*.json"))
     for path in RESULTS:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        retained = json.loads(path.read_text(encoding="utf-8"))
         assert f"results/{path.name}" in FIRST, path.name
-        assert kept["measured"] and kept["commit"] and kept["machine"]["cores"], path.name
-        for table in [*kept["tables"].values(), *kept.get("by hand", {}).values()]:
+        assert retained["measured"] and retained["commit"] and retained["machine"]["cores"], path.name
+        for table in [*retained["tables"].values(), *retained.get("by hand", {}).values()]:
             assert {len(table["columns"])} == {len(table["units"]), *map(len, table["rows"])}, path.name
 
 
@@ -172,10 +172,10 @@ def test_a_recorded_command_keeps_its_tables_under_their_names(tmp_path, monkeyp
     monkeypatch.setitem(main.__globals__, "RESULTS", tmp_path)
     monkeypatch.setattr(sys, "argv", ["record.py", "one", str(script)])
     main()
-    kept = json.loads((tmp_path / "one.json").read_text())
-    assert kept["tables"]["table 1"]["rows"] and kept["machine"]["torch"] and "12.5" in capsys.readouterr().out
-    kept["tables"] = {"pairs": kept["tables"]["table 1"]}
-    (tmp_path / "one.json").write_text(json.dumps({**kept, "by hand": {"tried": {}}, "carried over": True}))
+    retained = json.loads((tmp_path / "one.json").read_text())
+    assert retained["tables"]["table 1"]["rows"] and retained["machine"]["torch"] and "12.5" in capsys.readouterr().out
+    retained["tables"] = {"pairs": retained["tables"]["table 1"]}
+    (tmp_path / "one.json").write_text(json.dumps({**retained, "by hand": {"tried": {}}, "carried over": True}))
     monkeypatch.setattr(sys, "argv", ["record.py", "one"])
     main()
     again = json.loads((tmp_path / "one.json").read_text())

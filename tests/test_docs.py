@@ -241,8 +241,8 @@ def test_runs_of_a_page_can_be_planned_in_its_order_within_the_budgets_that_it_s
 def plan(given: Mapping[str, Any]) -> None:
     """What a run would ask of the ledger, which bears it; the options are those of `sfumato run`."""
     changes = with_short(given["changes"], given.get("epsilon"), given["public_because"])
-    asked = resolve(given["method"], given["preset"], changes)
-    settings, facts, _ = preflight(asked, str(where().data), known_constants, agreed_delta)
+    requested = resolve(given["method"], given["preset"], changes)
+    settings, facts, _ = preflight(requested, str(where().data), known_constants, agreed_delta)
     made = plan_for(settings, facts)
     with where().ledger() as ledger:
         events = [spend.event for spend in made.spends]

@@ -156,20 +156,20 @@ TORCH = {
 
 def arrows(file: Source) -> Iterator[str]:
     """flows -> tasks -> {artifacts, sfumato}, artifacts -> sfumato, never back; no relative imports."""
-    for found in imports(file):
-        top = found.module.split(".")[0]
+    for result in imports(file):
+        top = result.module.split(".")[0]
         if top in FOLDERS and top not in FOLDERS[file.path.split("/")[0]]:
-            yield f"line {found.line} imports {found.module}"
+            yield f"line {result.line} imports {result.module}"
         if not top:
-            yield f"line {found.line} is a relative import"
+            yield f"line {result.line} is a relative import"
 
 
 def no_orchestrator(file: Source) -> Iterator[str]:
     """Library and artifacts know no orchestrator; MLflow alone is known to the artifacts."""
     if in_folder(file, "sfumato", "artifacts"):
-        for found in imports(file):
-            if found.module.split(".")[0] in ORCHESTRATION and file.path not in MLFLOW:
-                yield f"line {found.line} imports {found.module}"
+        for result in imports(file):
+            if result.module.split(".")[0] in ORCHESTRATION and file.path not in MLFLOW:
+                yield f"line {result.line} imports {result.module}"
 
 
 def no_environment(file: Source) -> Iterator[str]:
@@ -178,18 +178,22 @@ def no_environment(file: Source) -> Iterator[str]:
         for name, line in attributes(file):
             if name.startswith(("os.environ", "os.getenv", "os.putenv")):
                 yield f"line {line} uses {name}"
-        for found in imports(file):
-            if found.module == "os" and found.name in ("environ", "getenv"):
-                yield f"line {found.line} imports {found.name}"
+        for result in imports(file):
+            if result.module == "os" and result.name in ("environ", "getenv"):
+                yield f"line {result.line} imports {result.name}"
 
 
 def no_clock(file: Source) -> Iterator[str]:
     """The library does not know what time it is."""
     if in_folder(file, "sfumato"):
         allowed = CLOCKS.get(file.path, set())
-        for found in imports(file):
-            if found.module in ("time", "datetime") and found.name != "timedelta" and not (allowed and not found.name):
-                yield f"line {found.line} imports {found.module}"
+        for result in imports(file):
+            if (
+                result.module in ("time", "datetime")
+                and result.name != "timedelta"
+                and not (allowed and not result.name)
+            ):
+                yield f"line {result.line} imports {result.module}"
         for name, line in attributes(file):
             if name.startswith("time.") and allowed and name.removeprefix("time.") not in allowed:
                 yield f"line {line} uses {name}"
@@ -202,10 +206,10 @@ def floors(file: Source) -> Iterator[str]:
         if here is None:
             yield f"{file.module} is on no floor: give it one in {Path(__file__).name}"
             return
-        for found, line, _ in library_imports(file):
-            there = floor_of(found)
+        for result, line, _ in library_imports(file):
+            there = floor_of(result)
             if there is not None and there > here:
-                yield f"line {line} imports {found} from a floor above"
+                yield f"line {line} imports {result} from a floor above"
 
 
 def floor_of(module: str) -> int | None:
@@ -221,26 +225,26 @@ def floor_of(module: str) -> int | None:
 def library_imports(file: Source) -> Iterator[tuple[str, int, bool]]:
     """Modules of the library that a file imports, with the line, and whether inside a function."""
     modules = {other.module for other in tree()}
-    for found in imports(file):
-        if found.module.split(".")[0] == "sfumato":
-            child = f"{found.module}.{found.name}"
-            yield child if child in modules else found.module, found.line, found.late
+    for result in imports(file):
+        if result.module.split(".")[0] == "sfumato":
+            child = f"{result.module}.{result.name}"
+            yield child if child in modules else result.module, result.line, result.late
 
 
 def wings(file: Source) -> Iterator[str]:
     """Inside a floor nothing imports upwards, books know nothing of gradients, and stages nothing of the server."""
     here = wing_of(file.module)
     modules = {other.module for other in tree()}
-    for found in imports(file):
-        child = f"{found.module}.{found.name}"
-        there = child if child in modules else found.module
+    for result in imports(file):
+        child = f"{result.module}.{result.name}"
+        there = child if child in modules else result.module
         same = there.split(".")[:1] == file.module.split(".")[:1] and there.startswith(("tasks", "sfumato.privacy"))
         if same and here is not None and (wing_of(there) is None or wing_of(there) > here):
-            yield f"line {found.line} imports {there} from a wing above"
+            yield f"line {result.line} imports {there} from a wing above"
         for one, other in APART:
             inside = file.module.startswith(f"{one}.") and not file.module.startswith(f"{other}.")
             if inside and f"{there}.".startswith(f"{other}."):
-                yield f"line {found.line} imports {there}, which {one} must not know"
+                yield f"line {result.line} imports {there}, which {one} must not know"
 
 
 def wing_of(module: str) -> int | None:
@@ -253,11 +257,11 @@ def wing_of(module: str) -> int | None:
 def door(file: Source) -> Iterator[str]:
     """Only mechanisms, looks, the training of shards and the check open the door, each in its own way; others may know its value types."""
     allowed = VALUE_TYPES | OPENERS.get(file.path, set())
-    for found in imports(file):
-        if found.module == "sfumato.privacy.door" and found.name not in allowed:
-            yield f"line {found.line} imports {found.name or 'all'} of the door"
-        if (found.module, found.name) == ("sfumato.privacy", "door"):
-            yield f"line {found.line} imports the door as a whole"
+    for result in imports(file):
+        if result.module == "sfumato.privacy.door" and result.name not in allowed:
+            yield f"line {result.line} imports {result.name or 'all'} of the door"
+        if (result.module, result.name) == ("sfumato.privacy", "door"):
+            yield f"line {result.line} imports the door as a whole"
 
 
 def readers(file: Source) -> Iterator[str]:
@@ -266,14 +270,14 @@ def readers(file: Source) -> Iterator[str]:
         return
     kinds = {other.module.split(".")[2] for other in tree() if other.module.startswith("sfumato.sources.")}
     reading = {"load", "inspect", "source_digest", "stored_pictures", "open_source", "open_one", *kinds}
-    aliases = {found.bound for found in imports(file) if f"{found.module}.{found.name}" == "sfumato.sources"}
+    aliases = {result.bound for result in imports(file) if f"{result.module}.{result.name}" == "sfumato.sources"}
     for name, line in attributes(file):
         if name.split(".")[0] in aliases and name.split(".")[1] in reading:
             yield f"line {line} calls {name}"
-    for found in imports(file):
-        inside = found.module.startswith("sfumato.sources.")
-        if inside or (found.module == "sfumato.sources" and found.name in reading):
-            yield f"line {found.line} imports {found.name}"
+    for result in imports(file):
+        inside = result.module.startswith("sfumato.sources.")
+        if inside or (result.module == "sfumato.sources" and result.name in reading):
+            yield f"line {result.line} imports {result.name}"
 
 
 ORDINARY = {"moments"}
@@ -286,9 +290,9 @@ def no_method_name(file: Source) -> Iterator[str]:
     for name, method in METHODS.items():
         if file.module == method.module or file.path in METHOD_NAMERS:
             continue
-        for found in imported:
-            if method.module in (found.module, f"{found.module}.{found.name}"):
-                yield f"line {found.line} imports {method.module}"
+        for result in imported:
+            if method.module in (result.module, f"{result.module}.{result.name}"):
+                yield f"line {result.line} imports {method.module}"
         for text, words, line in written if name not in ORDINARY else ():
             if name in words or method.module.split(".")[-1] == text:
                 yield f"line {line} names the method {name!r}: {text!r}"
@@ -303,12 +307,12 @@ def no_choice_by_scores(file: Source) -> Iterator[str]:
 def scores_seen(file: Source) -> Iterator[str]:
     """Imports through which a file could learn what was measured."""
     measuring = ("sfumato.evaluation", "sfumato.privacy.auditing.looks")
-    for found in imports(file):
-        if (found.module not in BLIND and f"{found.module}.{found.name}".startswith(measuring)) or found.name in (
+    for result in imports(file):
+        if (result.module not in BLIND and f"{result.module}.{result.name}".startswith(measuring)) or result.name in (
             "Judgement",
             "Scores",
         ):
-            yield f"line {found.line} imports {found.name or found.module} of {found.module}"
+            yield f"line {result.line} imports {result.name or result.module} of {result.module}"
 
 
 def no_seed(file: Source) -> Iterator[str]:
@@ -320,9 +324,9 @@ def no_seed(file: Source) -> Iterator[str]:
         for node in nodes(file):
             if isinstance(node, ast.Attribute) and node.attr in banned:
                 yield f"line {node.lineno} calls {ast.unparse(node)}"
-        for found in imports(file):
-            if found.module == "random":
-                yield f"line {found.line} imports random"
+        for result in imports(file):
+            if result.module == "random":
+                yield f"line {result.line} imports random"
         for name, line in names(file):
             if "seed" in name.lower() and file.path not in SEEDED:
                 yield f"line {line} has {name}"
@@ -334,8 +338,10 @@ def no_seed(file: Source) -> Iterator[str]:
 
 def no_injected_noise(file: Source) -> Iterator[str]:
     """Outside the tests nobody hands a mechanism its randomness."""
-    called = {found.bound for found in imports(file) if found.module == "sfumato.privacy.mechanisms"}
-    whole = {found.bound for found in imports(file) if (found.module, found.name) == ("sfumato.privacy", "mechanisms")}
+    called = {result.bound for result in imports(file) if result.module == "sfumato.privacy.mechanisms"}
+    whole = {
+        result.bound for result in imports(file) if (result.module, result.name) == ("sfumato.privacy", "mechanisms")
+    }
     for node in nodes(file):
         if isinstance(node, ast.Call):
             base = ast.unparse(node.func)
@@ -375,10 +381,10 @@ def no_tensors(file: Source) -> Iterator[str]:
     """A task loads, calls, saves and logs; it computes nothing."""
     if in_folder(file, "tasks", "flows"):
         allowed = TORCH.get(file.path, set())
-        for found in imports(file):
-            computes = found.module.split(".")[0] in COMPUTING
-            if computes and not (allowed and (found.module, found.name) == ("torch", "")):
-                yield f"line {found.line} imports {found.module}"
+        for result in imports(file):
+            computes = result.module.split(".")[0] in COMPUTING
+            if computes and not (allowed and (result.module, result.name) == ("torch", "")):
+                yield f"line {result.line} imports {result.module}"
         for name, line in attributes(file):
             if name.split(".")[0] == "torch" and name.split(".")[1] not in allowed:
                 yield f"line {line} uses {name}"
@@ -387,9 +393,9 @@ def no_tensors(file: Source) -> Iterator[str]:
 def one_tracker(file: Source) -> Iterator[str]:
     """MLflow is spoken where runs are logged, and where a model gets its form."""
     if file.path not in MLFLOW:
-        for found in imports(file):
-            if found.module.split(".")[0] == "mlflow":
-                yield f"line {found.line} imports {found.module}"
+        for result in imports(file):
+            if result.module.split(".")[0] == "mlflow":
+                yield f"line {result.line} imports {result.module}"
         for name, line in attributes(file):
             if name.split(".")[0] == "mlflow":
                 yield f"line {line} uses {name}"
@@ -400,9 +406,9 @@ def one_tracker(file: Source) -> Iterator[str]:
 
 def nothing_unpickled(file: Source) -> Iterator[str]:
     """No file that is read can run code."""
-    for found in imports(file):
-        if found.module.split(".")[0] in ("pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"):
-            yield f"line {found.line} imports {found.module}"
+    for result in imports(file):
+        if result.module.split(".")[0] in ("pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"):
+            yield f"line {result.line} imports {result.module}"
     for name, line in attributes(file):
         if name in (
             "torch.load",
@@ -434,8 +440,8 @@ def nothing_unfinished(file: Source) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef):
             if (file.path, node.name) in IDLE or id(node) in promised:
                 continue
-            said = [item for item in node.body if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)]
-            if all(item in said or isinstance(item, ast.Pass) for item in node.body):
+            stated = [item for item in node.body if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)]
+            if all(item in stated or isinstance(item, ast.Pass) for item in node.body):
                 yield f"line {node.lineno}: {node.name} does nothing"
 
 
@@ -556,19 +562,19 @@ def cycle(edges: dict[str, set[str]]) -> list[str]:
         if at in done:
             return []
         for there in sorted(edges.get(at, ())):
-            if found := walk(there, [*path, at]):
-                return found
+            if result := walk(there, [*path, at]):
+                return result
         done.add(at)
         return []
 
-    return next((found for at in sorted(edges) if (found := walk(at, []))), [])
+    return next((result for at in sorted(edges) if (result := walk(at, []))), [])
 
 
 def test_no_circle_of_imports_anywhere():
     modules = {file.module for file in tree()}
     edges: dict[str, set[str]] = {}
     for file in tree():
-        named = {(found.module, f"{found.module}.{found.name}") for found in imports(file)}
+        named = {(result.module, f"{result.module}.{result.name}") for result in imports(file)}
         edges[file.module] = {child if child in modules else module for module, child in named} & modules - {
             file.module
         }
@@ -588,7 +594,7 @@ def test_every_allowance_is_still_needed():
     allowed |= {*JUDGES, *(path for path, _ in IDLE)}
     assert allowed <= set(files)
     for path, openings in OPENERS.items():
-        assert openings <= {found.name for found in imports(files[path]) if found.module == "sfumato.privacy.door"}
+        assert openings <= {result.name for result in imports(files[path]) if result.module == "sfumato.privacy.door"}
     for path in JUDGES:
         assert list(scores_seen(files[path])), path
     for path in ENVIRONMENT:
@@ -625,7 +631,7 @@ def test_a_method_supplies_what_the_contract_asks(name):
     ways += [{"draw"}] if method.needs_moments or method.evolves or method.embeds else []
     assert any(way <= supplied for way in ways) and (method.draw_privately is None) == (method.worst_case is None)
     file = next(file for file in tree() if file.module == method.module)
-    touched = {found for found, _, _ in library_imports(file)}
+    touched = {result for result, _, _ in library_imports(file)}
     inner = [f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "engine.clipping")]
     assert not [one for one in touched for part in inner if f"{one}.".startswith(f"{part}.")]
 

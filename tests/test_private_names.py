@@ -89,10 +89,10 @@ FAULTS = [cut, widen, colour, deepen, unlink, lead_out, twice, nowhere, frames, 
 def test_no_fault_of_a_private_file_names_it(folder, harm):
     source = str(harm(folder) or folder)
     private = PrivateSet(name="scans", source=source)
-    with pytest.raises(Unnamed) as told:
+    with pytest.raises(Unnamed) as reported:
         [identify(private), *(read(private, part) for part in ("train", "test"))]
-    assert "Jane" not in str(told.value) and "'scans'" in str(told.value) and "Jane" in told.value.internal
-    assert "\n" not in str(told.value) and told.value.__context__ is None
+    assert "Jane" not in str(reported.value) and "'scans'" in str(reported.value) and "Jane" in reported.value.internal
+    assert "\n" not in str(reported.value) and reported.value.__context__ is None
     with pytest.raises(BadInput, match=JANE):
         [
             sources.load(source, sources.Reading(part=part)) for part in ("train", "test")
@@ -102,9 +102,11 @@ def test_no_fault_of_a_private_file_names_it(folder, harm):
 @pytest.mark.parametrize("harm", [twice, nowhere, lead_out], ids=lambda harm: harm.__name__)
 def test_nor_does_preflight_name_it(folder, harm):
     source = harm(folder) or folder
-    with pytest.raises(Unnamed) as told:
+    with pytest.raises(Unnamed) as reported:
         preflight(resolve("dp-sgd", changes=[f"data.private={source}"]))
-    assert "Jane" not in str(told.value) and str(source) in str(told.value) and "Jane" in told.value.internal
+    assert (
+        "Jane" not in str(reported.value) and str(source) in str(reported.value) and "Jane" in reported.value.internal
+    )
 
 
 def test_preflight_names_no_group_and_no_first_picture(folder):
@@ -112,9 +114,9 @@ def test_preflight_names_no_group_and_no_first_picture(folder):
     (folder / "ill").mkdir()
     (folder / "ill" / f"{JANE}.png").write_bytes(b"no picture")
     for group in ("none", "prefix", "folder"):
-        with pytest.raises(BadInput) as told:
+        with pytest.raises(BadInput) as reported:
             preflight(resolve("dp-sgd", changes=[f"data.private={folder}", f"data.group={group}"]))
-        assert "Jane" not in str(told.value)
+        assert "Jane" not in str(reported.value)
 
 
 def test_what_a_person_mistyped_is_still_told(tmp_path, folder):
@@ -147,7 +149,7 @@ def test_the_file_is_named_in_an_internal_file_of_the_home(folder, tmp_path, mon
 
 def test_an_internal_file_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "internal").write_text("a file in its place")
-    told = pointed(Unnamed("the private set 'scans' holds an image", JANE), tmp_path)
-    assert "could not be written" in str(told) and "Jane" not in str(told)
+    reported = pointed(Unnamed("the private set 'scans' holds an image", JANE), tmp_path)
+    assert "could not be written" in str(reported) and "Jane" not in str(reported)
     plain = BadInput("another mistake")
     assert pointed(plain, tmp_path) is plain

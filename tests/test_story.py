@@ -163,10 +163,10 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
         total = ledger.total("digits")
         ledger.set_budget("digits", total.epsilon + 0.5, total.delta)
     store = where().store()
-    kept = {path.name for path in (store.root / "objects").iterdir()}
+    retained = {path.name for path in (store.root / "objects").iterdir()}
     with pytest.raises(Refused, match=r"epsilon 0\.5 of .* left .* with these settings .* would fit"):
         synthesize(method="rapid", preset="digits", changes=[*TINY, "seed=7"])
-    made = {path.name for path in (store.root / "objects").iterdir()} - kept
+    made = {path.name for path in (store.root / "objects").iterdir()} - retained
     assert [store.manifest(name)["kind"] for name in made] == ["PublicImages"], "nothing is trained"
     again = synthesize(method="rapid", preset="digits", changes=[*TINY, "evaluation.images=40"])
     assert [
@@ -196,21 +196,21 @@ def test_an_audit_spends_nothing_and_stays_beside_the_run(record):
         before = ledger.total("digits")
     audited = audit_run(record.run, canaries=40)
     folder = Path(record.report).parent
-    found = audited.audit
-    assert found.bound.canaries == 40 and found.bound.epsilon < found.certificate and not found.refuted
-    assert found.certificate == pytest.approx(record.certificate.epsilon, rel=1e-6)
-    assert len([one for one in found.memberships if one.t]) >= 3 and found.copies == record.copies
+    result = audited.audit
+    assert result.bound.canaries == 40 and result.bound.epsilon < result.certificate and not result.refuted
+    assert result.certificate == pytest.approx(record.certificate.epsilon, rel=1e-6)
+    assert len([one for one in result.memberships if one.t]) >= 3 and result.copies == record.copies
     assert "INTERNAL" in (folder / "audit-internal.html").read_text()
     assert Image.open(folder / "audit-internal.png").width > 800
-    assert load_record(where().runs, record.run).audit == found
+    assert load_record(where().runs, record.run).audit == result
     with where().ledger() as ledger:
         assert ledger.total("digits") == before
         looks = [e.body["stage"] for e in ledger.entries() if e.kind == "look" and e.body["run"] == record.run]
         assert {"votes", "fine_tuning", "audit"} <= set(looks)
     store = where().store()
-    kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
-    coins = {digest for digest, manifest in kept.items() if manifest["kind"] == "CanaryImages"}
-    touched = [m for m in kept.values() if coins & set(m["parents"])]
+    retained = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+    coins = {digest for digest, manifest in retained.items() if manifest["kind"] == "CanaryImages"}
+    touched = [m for m in retained.values() if coins & set(m["parents"])]
     assert {m["kind"] for m in touched} == {"ClassVotes", "TunedModel", "Findings"}
     assert {m["label"] for m in touched} == {Label.INTERNAL}
 
@@ -249,19 +249,19 @@ def test_two_identical_runs_at_once_pay_once(tmp_path):
 
 def in_the_middle(line: list[str], environment: dict[str, str], home: Path) -> tuple[subprocess.Popen, Path]:
     """A run that has taken private steps, in a process group of its own; and the file with what it has said."""
-    said = home.parent / "said"
-    with said.open("w") as out:
+    stated = home.parent / "said"
+    with stated.open("w") as out:
         run = subprocess.Popen(line, env=environment, stdout=out, stderr=out, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        assert time.monotonic() < deadline and run.poll() is None, said.read_text()[-2000:]
+        assert time.monotonic() < deadline and run.poll() is None, stated.read_text()[-2000:]
         if (home / "ledger.db").exists():
             with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "", KEYS) as ledger:
                 entries = ledger.entries()
             opened = {e.body["reserve"] for e in entries if e.kind == "open"}
             begun = [e.body["reserve"] for e in entries if e.kind == "progress"]
             if len(begun) > 2 and set(begun) <= opened:
-                return run, said
+                return run, stated
         time.sleep(0.2)
 
 
@@ -276,16 +276,16 @@ def wait_for_last_of(group: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminate"])
-def test_a_signal_to_all_its_processes_ends_a_run_within_moments_with_its_state_kept(tmp_path, asked):
+@pytest.mark.parametrize("requested", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminate"])
+def test_a_signal_to_all_its_processes_ends_a_run_within_moments_with_its_state_kept(tmp_path, requested):
     """A terminal's Ctrl-C, and what service managers and torchrun send: both reach the run and all that it has started."""
     home = tmp_path / "home"
     slow = [c for c in TINY if "fine_tuning.steps" not in c] + ["fine_tuning.steps=400", "evaluation.baseline=false"]
-    run, said = in_the_middle(*command(home, slow), home)
-    os.killpg(run.pid, asked)
-    assert run.wait(120) == 128 + asked, said.read_text()[-2000:]
-    told = said.read_text()
-    assert told.count("sfumato: ") == 1 and "stopped" in told and "rror" not in told, told
+    run, stated = in_the_middle(*command(home, slow), home)
+    os.killpg(run.pid, requested)
+    assert run.wait(120) == 128 + requested, stated.read_text()[-2000:]
+    reported = stated.read_text()
+    assert reported.count("sfumato: ") == 1 and "stopped" in reported and "rror" not in reported, reported
     assert list(home.glob("states/*")), "the same command goes on from there"
 
 

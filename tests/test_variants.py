@@ -45,11 +45,11 @@ def test_a_corrupt_private_image_is_named_before_any_work(no_servers, tmp_path):
     folder = write_classes(tmp_path / "scans", {"a": 12, "b": 12})
     bad = folder / "b" / "003.png"
     bad.write_bytes(bad.read_bytes()[:40])
-    with pytest.raises(BadInput, match="scans' holds an image that is corrupt") as told:
+    with pytest.raises(BadInput, match="scans' holds an image that is corrupt") as reported:
         synthesize.fn(
             method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={folder}", "data.share=1"]
         )
-    assert str(bad) in told.value.internal and str(bad) not in str(told.value)
+    assert str(bad) in reported.value.internal and str(bad) not in str(reported.value)
 
 
 @pytest.mark.slow
@@ -108,24 +108,24 @@ def test_a_phase_on_noised_copies_is_published_under_an_exchange(no_servers, tmp
     with where().ledger() as ledger:
         assert ledger.total("digits").spends == 3, "one copy serves both runs"
         assert ledger.verify() == [] and ledger.replay() == []
-    found = audit_run.fn(record.run, canaries=40).audit
-    assert found.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
-    assert found.bound.canaries == 40 and not found.refuted
+    result = audit_run.fn(record.run, canaries=40).audit
+    assert result.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
+    assert result.bound.canaries == 40 and not result.refuted
 
 
 @pytest.mark.slow
 def test_images_that_are_paid_one_by_one_are_published_with_their_number(no_servers, tmp_path):
-    asked = [*(c for c in PROMISE if "method." not in c), "generation.images=40"]
-    record = synthesize.fn(method="empirical-denoiser", preset="digits", changes=asked, publish_to=".")
+    requested = [*(c for c in PROMISE if "method." not in c), "generation.images=40"]
+    record = synthesize.fn(method="empirical-denoiser", preset="digits", changes=requested, publish_to=".")
     assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
     assert "covering 40 images" in (Path(record.published) / "README.md").read_text()
     with where().ledger() as ledger:
         ((entry, events),) = ledger.spends("digits")
         assert entry.body["images"] == 40 and events == tuple(spend.event for spend in record.plan.spends)
         assert ledger.verify() == [] and ledger.replay() == []
-    again = synthesize.fn(method="empirical-denoiser", preset="digits", changes=asked)
+    again = synthesize.fn(method="empirical-denoiser", preset="digits", changes=requested)
     assert "generate-privately" in [stage.name for stage in again.stages if stage.cached]
-    more = synthesize.fn(method="empirical-denoiser", preset="digits", changes=[*asked, "generation.images=41"])
+    more = synthesize.fn(method="empirical-denoiser", preset="digits", changes=[*requested, "generation.images=41"])
     assert more.certificate.epsilon <= 10, "its own spends"
     with where().ledger() as ledger:
         assert ledger.total("digits").spends == 2 and ledger.total("digits").epsilon > 12, "more images add up"
@@ -138,8 +138,8 @@ def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for
     with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12}: .* \(entry \d+: the loss"):
         publish_run(record, tmp_path / "out")
     given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
-    told = shared()[record.tracking["DP"]]
-    assert told.data.tags["label"] == "PUBLIC" and "epsilon" not in told.data.metrics, "its public half alone"
+    reported = shared()[record.tracking["DP"]]
+    assert reported.data.tags["label"] == "PUBLIC" and "epsilon" not in reported.data.metrics, "its public half alone"
     assert not where().tracker().client().search_registered_models()
     card = json.loads((Path(given.published) / "card.json").read_text())
     assert card["certificate"] is None and "one step can show" in card["statement"]
@@ -168,8 +168,8 @@ def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(no_servers, t
         publish_run(record, tmp_path / "out")
     given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
     card = json.loads((Path(given.published) / "card.json").read_text())
-    told = [card["statement"], (tmp_path / "out" / "README.md").read_text(), Path(given.report).read_text()]
-    assert card["certificate"] is None and all("No protection of the training data is known." in t for t in told)
+    reported = [card["statement"], (tmp_path / "out" / "README.md").read_text(), Path(given.report).read_text()]
+    assert card["certificate"] is None and all("No protection of the training data is known." in t for t in reported)
     lines = (tmp_path / "out" / "labels.csv").read_text().splitlines()[1:]
     labels = [int(line.split(",")[1]) for line in lines]
     assert len(labels) == 60 and labels != sorted(labels), "as they were drawn, not as they were asked for"
@@ -189,8 +189,8 @@ def test_a_network_of_the_methods_own_is_certified_published_and_audited(no_serv
     assert made["train-start"].cached is False and "take-votes" in made
     images, labels = sfumato.load(record.published).draw(20)
     assert images.shape == (20, 1, 8, 8) and sorted(labels.tolist()) == sorted(list(range(10)) * 2)
-    found = audit_run.fn(record.run, canaries=40).audit
-    assert found.bound.canaries == 40 and not found.refuted
+    result = audit_run.fn(record.run, canaries=40).audit
+    assert result.bound.canaries == 40 and not result.refuted
 
 
 ENSEMBLE = [c for c in TINY if not c.startswith("method.")] + [
@@ -206,10 +206,10 @@ def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(no_serve
     assert record.label == Label.DP and record.certificate.images == 60 and record.certificate.epsilon <= 10
     folder, store = Path(record.published), where().store()
     assert "covering 60 images" in (folder / "README.md").read_text()
-    kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
-    members = {digest: m["label"] for digest, m in kept.items() if m["kind"] == "MemberModel"}
+    retained = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+    members = {digest: m["label"] for digest, m in retained.items() if m["kind"] == "MemberModel"}
     assert set(members.values()) == {Label.INTERNAL} and len(members) == 2
-    assert set(kept[record.samples_artifact]["behind"]) == set(members)
+    assert set(retained[record.samples_artifact]["behind"]) == set(members)
     assert {m["kind"] for _, m in store.ancestry(record.samples_artifact)} == {
         "PublicImages",
         "PublicModel",
@@ -267,8 +267,8 @@ def test_heads_stay_inside_and_what_learnt_from_their_images_leaves(no_servers, 
     store = where().store()
     kinds = {m["kind"] for _, m in store.ancestry(once.samples_artifact)}
     assert "TunedModel" in kinds and "MemberHeads" not in kinds
-    kept = [store.manifest(path.name) for path in (store.root / "objects").iterdir()]
-    assert {m["label"] for m in kept if m["kind"] == "MemberHeads"} == {Label.INTERNAL}
+    retained = [store.manifest(path.name) for path in (store.root / "objects").iterdir()]
+    assert {m["label"] for m in retained if m["kind"] == "MemberHeads"} == {Label.INTERNAL}
     assert {path.name for path in (Path(once.published) / "model").iterdir()} == {
         "README.md",
         "model.json",
@@ -279,8 +279,8 @@ def test_heads_stay_inside_and_what_learnt_from_their_images_leaves(no_servers, 
     assert len(pixels) == 20 and sorted(set(labels)) == list(range(10))
     with where().ledger() as ledger:
         assert ledger.total("digits").spends == 1 and ledger.verify() == [] and ledger.replay() == []
-    found = audit_run.fn(once.run, canaries=20).audit
-    assert not found.refuted and [fit.what for fit in found.fits] == ["drawing"] and not found.fits[0].faults
+    result = audit_run.fn(once.run, canaries=20).audit
+    assert not result.refuted and [fit.what for fit in result.fits] == ["drawing"] and not result.fits[0].faults
 
 
 @pytest.mark.slow
@@ -302,24 +302,24 @@ def test_trajectories_are_paid_for_once_and_any_number_branches_from_their_point
     model = sfumato.load(tmp_path / "out")
     assert model.certificate.images == "any" and model.parts.prototypes.shape == (20, 1, 8, 8)
     assert model.draw(30)[0].shape == (30, 1, 8, 8) and model.parts.images is None
-    found = audit_run.fn(once.run, canaries=20).audit
-    assert not found.refuted and [fit.what for fit in found.fits] == ["drawing"] and not found.fits[0].faults
+    result = audit_run.fn(once.run, canaries=20).audit
+    assert not result.refuted and [fit.what for fit in result.fits] == ["drawing"] and not result.fits[0].faults
 
 
 @pytest.mark.slow
 def test_the_audit_is_not_blind(no_servers):
     """A run that hardly adds noise: canaries and training records are recognised."""
     record = synthesize.fn(method="dp-sgd", preset="digits", changes=NOT_PRIVATE)
-    found = audit_run.fn(record.run, canaries=100).audit
-    combined = next(one for one in found.memberships if one.name == COMBINED)
-    assert found.bound.epsilon > 1.5 and combined.auc > 0.8, (found.bound, combined.auc)
-    assert found.promised > 1e5 and not found.refuted  # what it promises is next to nothing, and is kept
-    lied = found.model_copy(update={"certificate": 1.0})
+    result = audit_run.fn(record.run, canaries=100).audit
+    combined = next(one for one in result.memberships if one.name == COMBINED)
+    assert result.bound.epsilon > 1.5 and combined.auc > 0.8, (result.bound, combined.auc)
+    assert result.promised > 1e5 and not result.refuted  # what it promises is next to nothing, and is kept
+    lied = result.model_copy(update={"certificate": 1.0})
     finding = where().store().ancestry(record.samples_artifact)[-1][0]  # any artifact
     with where().ledger() as ledger:
         spends = spends_of(where().store(), ledger, record.samples_artifact)
-        told = {"artifact": record.samples_artifact, "finding": finding, "spends": spends, "run": record.run}
-        ledger.check("digits", what="audit", passed=not lied.refuted, code_version="1", **told)
+        reported = {"artifact": record.samples_artifact, "finding": finding, "spends": spends, "run": record.run}
+        ledger.check("digits", what="audit", passed=not lied.refuted, code_version="1", **reported)
     with pytest.raises(Refused, match="refutes its promise"):
         publish_run(record, where().home / "never")
 

@@ -55,8 +55,8 @@ def wheel(tmp_path_factory) -> Path:
         [*pip, "--no-build-isolation", "--wheel-dir", folder, copy], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    (found,) = folder.glob("*.whl")
-    return found
+    (result,) = folder.glob("*.whl")
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ print(images.shape, images.dtype, labels.min(), labels.max(), threes.shape)
 again, _ = model.draw(10, classes=["3"], seed=7)
 assert (again == threes).all() and not (images[:10] == images[10:20]).all()
 """
-    told = alone(lines + ends)
-    assert told.count("differential privacy for one image with its label") == 2
-    assert told.endswith("(1000, 1, 8, 8) uint8 0 9 (10, 1, 8, 8)\n")
+    reported = alone(lines + ends)
+    assert reported.count("differential privacy for one image with its label") == 2
+    assert reported.endswith("(1000, 1, 8, 8) uint8 0 9 (10, 1, 8, 8)\n")
 
 
 def test_more_images_are_drawn_and_written_with_the_wheel_alone(alone, released, tmp_path):
@@ -185,8 +185,8 @@ def test_recipients_commands_work_with_the_wheel_alone(alone, released):
             sys.argv = ["sfumato", *words]
             print(main())
     """
-    told = alone(program).splitlines()
-    assert [line.split(":")[0] for line in told[:3]] == ["holds"] * 3 and told[3:] == [
+    reported = alone(program).splitlines()
+    assert [line.split(":")[0] for line in reported[:3]] == ["holds"] * 3 and reported[3:] == [
         "0",
         "2",
         f"sfumato {__version__}",
@@ -201,5 +201,5 @@ def test_the_script_that_checks_a_card_goes_along(alone, released):
 
         print(verify_card.main([{str(released / "card.json")!r}]))
     """
-    told = alone(program).splitlines()
-    assert [line.split(":")[0] for line in told[:3]] == ["holds"] * 3 and told[3] == "0"
+    reported = alone(program).splitlines()
+    assert [line.split(":")[0] for line in reported[:3]] == ["holds"] * 3 and reported[3] == "0"

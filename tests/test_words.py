@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import pytest
 
-from tests.source_code import Source, nodes, source, tree
+from tests.source_code import ROOT, Source, nodes, source, tree
 
 HOW = {"found", "asked", "told", "kept", "said"}
 """Words that say how a value was come by, and not what it is."""
@@ -66,6 +66,18 @@ def test_the_rule_sees_a_name_that_hides_its_value(text):
 def test_the_rule_lets_words_of_sentences_and_keys_be():
     text = 'def f(entries):\n    """What was found."""\n    return {"kept": entries, "told": "said so"}  # as asked\n'
     assert not list(names_what_it_holds(source("sfumato/x.py", text)))
+
+
+def test_tests_and_benchmarks_name_no_value_by_such_a_word_alone():
+    paths = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py")]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+    hits = [
+        f"{path}: {line}: {name}"
+        for path, text in texts.items()
+        for name, line in bound(source(path, text))
+        if name in HOW
+    ]
+    assert len(paths) > 200 and not hits, "\n".join(hits)
 
 
 def test_the_list_of_old_names_holds_no_others():

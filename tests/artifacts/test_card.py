@@ -48,9 +48,9 @@ def card_in(folder, events, relation="add_remove", key=KEY, **changes):
     (folder / "images").mkdir()
     (folder / "images" / "000000.png").write_bytes(b"a picture")
     certificate = Certificate(**priced(events, DELTA, relation)._asdict(), delta=DELTA, relation=relation)
-    told = evidence(events, relation, key)
-    card = card_of(make_record(folder, certificate=certificate), picture_set(), told)
-    seal(folder, {**card, **changes}, told)
+    reported = evidence(events, relation, key)
+    card = card_of(make_record(folder, certificate=certificate), picture_set(), reported)
+    seal(folder, {**card, **changes}, reported)
     return folder / "card.json"
 
 

@@ -92,17 +92,19 @@ def check(store: Store, ledger: Ledger, to: Path, samples: Ref, spent: dict[str,
         with pytest.raises(Refused, match="INTERNAL, because of"):
             publish(store, record, to)
         assert not to.exists()
-        told = certify.missing(store, ledger, samples)
-        assert all(f"entry {n}:" in told for n, name in numbers.items() if spent[name] in ("insecure", "leak", "look"))
+        reported = certify.missing(store, ledger, samples)
+        assert all(
+            f"entry {n}:" in reported for n, name in numbers.items() if spent[name] in ("insecure", "leak", "look")
+        )
         return
-    said = json.loads((publish(store, record, to) / "card.json").read_text())["statement"]
+    stated = json.loads((publish(store, record, to) / "card.json").read_text())["statement"]
     if spent:
         assert certificate.epsilon == pytest.approx(sum(0.25 if how == "query" else 1.0 for how in spent.values()))
-        assert certificate.sentence() == said and f"({certificate.epsilon:.3f}, " in said
-        named = said.split("ledger entr")[1].split(" ", 1)[1].rstrip(".").split(", ")
+        assert certificate.sentence() == stated and f"({certificate.epsilon:.3f}, " in stated
+        named = stated.split("ledger entr")[1].split(" ", 1)[1].rstrip(".").split(", ")
         assert named == [str(seq) for seq in sorted(numbers)]
     else:
-        assert said == "made from public data alone"
+        assert stated == "made from public data alone"
 
 
 # A record that says something else
@@ -116,7 +118,7 @@ def place(tmp_path, monkeypatch):
         yield configure()
 
 
-def kept(place, record):
+def retained(place, record):
     folder = place.runs / record.run
     folder.mkdir(parents=True, exist_ok=True)
     save_record(folder, record)
@@ -139,7 +141,7 @@ def kept(place, record):
 )
 def test_what_an_edited_record_says_is_not_believed(place, tmp_path, lie):
     record = paid_record(place, tmp_path)
-    publish_run(kept(place, record.model_copy(update=lie(record))), tmp_path / "out")
+    publish_run(retained(place, record.model_copy(update=lie(record))), tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["statement"] == record.certificate.sentence() and card["label"] == "DP"
     assert card["ledger_entries"] == record.entries and "nobody" not in json.dumps(card)
@@ -150,7 +152,7 @@ def test_what_an_edited_record_says_is_not_believed(place, tmp_path, lie):
 
 
 def leaky(place, tmp_path):
-    return kept(place, paid_record(place, tmp_path, events=[Gaussian(noise_multiplier=6.0), LEAK]))
+    return retained(place, paid_record(place, tmp_path, events=[Gaussian(noise_multiplier=6.0), LEAK]))
 
 
 def test_a_claim_is_accepted_with_a_reason_that_ledger_card_report_and_record_hold(place, tmp_path):
@@ -175,12 +177,12 @@ def test_a_claim_in_the_record_that_the_ledger_does_not_know_is_not_believed(pla
     record = leaky(place, tmp_path)
     forged = Override(kind="claim", reason="trust me", missing="", entry=2)
     with pytest.raises(Refused, match="--accept-claim"):
-        publish_run(kept(place, record.model_copy(update={"overrides": (forged,)})), tmp_path / "out")
+        publish_run(retained(place, record.model_copy(update={"overrides": (forged,)})), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_what_needs_no_acceptance_gets_none(place, tmp_path):
-    record = kept(place, paid_record(place, tmp_path))
+    record = retained(place, paid_record(place, tmp_path))
     for reason in ({"accept_claim": "why not"}, {"accept_copies": "why not"}):
         with pytest.raises(BadInput, match="leave --accept-c"):
             publish_run(record, tmp_path / "out", **reason)
@@ -198,8 +200,8 @@ def test_what_taints_is_said_in_words(place):
             model = store.keep(
                 TunedModel, draft, entries={look.hash: "INTERNAL", fixed.hash: "INTERNAL", "99": "INTERNAL"}
             )
-        told = certify.missing(store, ledger, keep_samples(store, parents=[model]))
-    assert told == (
+        reported = certify.missing(store, ledger, keep_samples(store, parents=[model]))
+    assert reported == (
         "entry 1: private images were looked at without noise (train the judge); entry 2: its noise was fixed by a test; "
         "entry 99: not in this ledger"
     )
@@ -209,7 +211,7 @@ def test_what_taints_is_said_in_words(place):
 
 
 def test_copies_do_not_leave_unless_someone_answers_for_them(place, tmp_path):
-    record = kept(place, paid_record(place, tmp_path, copied=2))
+    record = retained(place, paid_record(place, tmp_path, copied=2))
     with pytest.raises(Refused, match=r"images of run .* repeat training records .* copies\.png .*--accept-copies"):
         publish_run(record, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -227,12 +229,12 @@ def audited(place, record, passed):
     store = place.store()
     with place.ledger() as ledger:
         spends = certify.spends_of(store, ledger, record.samples_artifact)
-        told = {"what": "audit", "artifact": record.samples_artifact, "finding": "f" * 64, "passed": passed}
-        ledger.check("scans", **told, spends=spends, run=record.run, code_version="1")
+        reported = {"what": "audit", "artifact": record.samples_artifact, "finding": "f" * 64, "passed": passed}
+        ledger.check("scans", **reported, spends=spends, run=record.run, code_version="1")
 
 
 def test_a_refuting_audit_blocks_publishing_also_of_what_stands_on_the_same_spends(place, tmp_path):
-    record = kept(place, paid_record(place, tmp_path))
+    record = retained(place, paid_record(place, tmp_path))
     with place.ledger() as ledger:
         twin = twin_of(place, ledger, record)
     audited(place, record, passed=False)
@@ -250,10 +252,10 @@ def twin_of(place, ledger, record):
     samples = keep_samples(store, plan=make_plan(), parents=[first])
     spends = certify.spends_of(store, ledger, samples)
     ledger.note_made(samples.digest, entries=store.entries(samples), stage="generation", run="twin", code_version="1")
-    told = {"what": "copies", "artifact": samples.digest, "finding": "f" * 64, "passed": True}
-    ledger.check("scans", **told, spends=spends, run="twin", code_version="1")
+    reported = {"what": "copies", "artifact": samples.digest, "finding": "f" * 64, "passed": True}
+    ledger.check("scans", **reported, spends=spends, run="twin", code_version="1")
     changes = {"run": "20260102-120000-rapid-scans-eps10", "samples_artifact": samples.digest}
-    return kept(place, record.model_copy(update=changes))
+    return retained(place, record.model_copy(update=changes))
 
 
 def test_a_refuting_audit_blocks_what_would_leave_on_a_claim(place, tmp_path):

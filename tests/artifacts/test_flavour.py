@@ -42,19 +42,19 @@ def test_mlflow_draws_what_the_released_folder_draws(loaded, released):
     drawn = loaded.predict(table)
     assert list(drawn.columns) == ["class", "png"] and len(drawn) == 8 and set(drawn["class"][:3]) == {"7"}
     model = sfumato.load(released)
-    for part, asked in ((drawn[:3], {"count": 3, "classes": ["7"]}), (drawn[3:], {"count": 5})):
-        images, labels = model.draw(**asked, seed=4)
+    for part, requested in ((drawn[:3], {"count": 3, "classes": ["7"]}), (drawn[3:], {"count": 5})):
+        images, labels = model.draw(**requested, seed=4)
         assert [model.classes[label] for label in labels] == list(part["class"])
         assert np.array_equal(np.stack([pixels(row) for _, row in part.iterrows()]), images[:, 0])
 
 
 def test_its_signature_and_example_are_those_of_the_table(loaded):
-    said = loaded.metadata
-    assert [column.name for column in said.signature.inputs] == ["class", "images", "seed"]
-    assert [str(column.type) for column in said.signature.outputs] == ["DataType.string", "DataType.binary"]
-    example = said.load_input_example()
+    stated = loaded.metadata
+    assert [column.name for column in stated.signature.inputs] == ["class", "images", "seed"]
+    assert [str(column.type) for column in stated.signature.outputs] == ["DataType.string", "DataType.binary"]
+    example = stated.load_input_example()
     assert list(example.iloc[0]) == ["", 4, 0] and len(loaded.predict(example)) == 4
-    flavours = said.flavors["python_function"]
+    flavours = stated.flavors["python_function"]
     assert flavours["loader_module"] == "sfumato.mlflow_model" and "python_model" not in flavours, "nothing is pickled"
 
 
@@ -65,12 +65,12 @@ def test_other_images_come_where_no_seed_is_given(loaded):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("requested", "stated"),
     [({"class": "seven", "images": 2}, "no class 'seven'"), ({"class": "7", "images": 0}, "cannot draw 0")],
 )
-def test_what_cannot_be_drawn_is_named(loaded, asked, said):
-    with pytest.raises(Exception, match=said) as refusal:
-        loaded.predict(DataFrame([asked]))
+def test_what_cannot_be_drawn_is_named(loaded, requested, stated):
+    with pytest.raises(Exception, match=stated) as refusal:
+        loaded.predict(DataFrame([requested]))
     assert "\n" not in str(refusal.value)
 
 

@@ -251,10 +251,10 @@ def test_without_a_licence_nothing_is_published(tmp_path):
 @pytest.mark.parametrize("form", list(FORMS))
 def test_classes_drawn_for_stand_beside_those_that_count(tmp_path, form):
     store, images = Store.open(tmp_path / "store"), picture_set()
-    with store.writing() as kept:
-        save_relabelled(kept, images, 1 - images.labels)
-        save_png(kept / "samples.png", grid(images.pixels, 3, 2))
-        samples = store.keep(Samples, kept, entries={"2": "DP"})
+    with store.writing() as retained:
+        save_relabelled(retained, images, 1 - images.labels)
+        save_png(retained / "samples.png", grid(images.pixels, 3, 2))
+        samples = store.keep(Samples, retained, entries={"2": "DP"})
     record = make_record(tmp_path, samples_artifact=samples.digest)
     folder = publish(store, record, tmp_path / form, packaging=Packaging(Release(licence="MIT", form=form)))
     import datasets

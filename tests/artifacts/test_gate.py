@@ -38,10 +38,10 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def record(place):
-    return kept(place, paid_record(place, place.runs / "one", images=20))
+    return retained(place, paid_record(place, place.runs / "one", images=20))
 
 
-def kept(place, record):
+def retained(place, record):
     folder = place.runs / record.run
     folder.mkdir(parents=True, exist_ok=True)
     save_record(folder, record)
@@ -52,15 +52,15 @@ def refused(record, tmp_path, why, error=BadInput):
     with pytest.raises(error, match=why):
         publish_run(record, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    told = report_for_prefect(record, {})
-    assert "Nothing of this run may leave" in told and "data:image" not in told
+    reported = report_for_prefect(record, {})
+    assert "Nothing of this run may leave" in reported and "data:image" not in reported
 
 
 def test_images_covered_come_from_the_entries(place, record, tmp_path):
     certificate = record.certificate
     assert certificate.images == 20
     edited = record.model_copy(update={"certificate": certificate.model_copy(update={"images": "any"})})
-    publish_run(kept(place, edited), tmp_path / "out")
+    publish_run(retained(place, edited), tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert "covering 20 images" in card["statement"] and card["certificate"]["images"] == 20
 
@@ -71,7 +71,7 @@ def test_odds_accesses_and_commit_come_from_ledger_and_store(place, record):
         small = AtZero(0.01, true.at_zero.accountant)
         fewer = true.books.model_copy(update={"accesses": (), "epsilon": 0.1})
         edited = record.model_copy(update={"at_zero": small, "books": fewer, "commit": "f" * 40})
-        again = gate.passed(place.store(), ledger, kept(place, edited))
+        again = gate.passed(place.store(), ledger, retained(place, edited))
     assert (again.at_zero, again.books, again.commit) == (true.at_zero, true.books, true.commit)
     assert 0.01 < again.at_zero.delta < 1 and again.books.accesses[0].own == len(SPENT)
 
@@ -103,11 +103,11 @@ def test_the_gate_takes_no_other_field_from_a_record_on_disk(place, record):
 def test_internal_samples_do_not_pass_whatever_way_out_asks(place, tmp_path):
     """Publishing looks at the label once more; MLflow and the report in Prefect have this gate alone."""
     leak = Uncertified(reason="one step shows a record")
-    found = kept(place, paid_record(place, place.runs / "one", events=[leak]))
+    result = retained(place, paid_record(place, place.runs / "one", events=[leak]))
     with place.ledger() as ledger:
         with pytest.raises(Refused, match="INTERNAL, because of Samples .*one step shows a record"):
-            gate.passed(place.store(), ledger, found)
-        assert gate.passed(place.store(), ledger, found, accepting=["claim"]).label == "INTERNAL"
+            gate.passed(place.store(), ledger, result)
+        assert gate.passed(place.store(), ledger, result, accepting=["claim"]).label == "INTERNAL"
 
 
 def test_without_a_copy_check_in_the_ledger_nothing_leaves(place, tmp_path):
@@ -116,23 +116,23 @@ def test_without_a_copy_check_in_the_ledger_nothing_leaves(place, tmp_path):
         ticket = reserve(ledger, [SPENT[0]])
         samples = keep_samples(store, entries={ticket.hash: "DP"}, plan=make_plan())
         ledger.commit(ticket, [SPENT[0]], artifact=samples.digest)
-    found = paid_record(place, place.runs / "one").model_copy(
+    result = paid_record(place, place.runs / "one").model_copy(
         update={"samples_artifact": samples.digest, "copies": None}
     )
-    refused(kept(place, found), tmp_path, "the ledger knows no copy check", Refused)
+    refused(retained(place, result), tmp_path, "the ledger knows no copy check", Refused)
 
 
 def test_deleting_what_says_that_there_are_copies_does_not_help(place, tmp_path):
-    record = kept(place, paid_record(place, place.runs / "one", copied=2))
+    record = retained(place, paid_record(place, place.runs / "one", copied=2))
     refused(record.model_copy(update={"copies": None}), tmp_path, "repeat training records", Refused)
 
 
 def test_whoever_went_on_after_a_rehearsal_that_failed_is_told_whatever_the_record_says(place, record, tmp_path):
-    said = {"what": "rehearsal", "claim": None, "spends": (), "code_version": "1"}
+    stated = {"what": "rehearsal", "claim": None, "spends": (), "code_version": "1"}
     with place.ledger() as ledger:
         for run, missing in (("run-0", "another run"), ("run-1", "public samples are noise")):
-            ledger.override("scans", "A. Person", artifact="f" * 64, missing=missing, run=run, **said)
-        ledger.override("others", "A. Person", artifact="f" * 64, missing="another set", run="run-1", **said)
+            ledger.override("scans", "A. Person", artifact="f" * 64, missing=missing, run=run, **stated)
+        ledger.override("others", "A. Person", artifact="f" * 64, missing="another set", run="run-1", **stated)
     assert record.rehearsal_artifact == "" and not record.overrides, "as a record that was edited has it"
     publish_run(record, tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
@@ -184,18 +184,18 @@ def test_samples_beside_public_images_leave_with_them_where_the_ledger_names_the
         ledger.note_made(
             named.digest, entries=store.entries(named), stage="nearest public images", run="run-1", code_version="1"
         )
-        for found, leaves in ((named, True), (unnamed, False), (others, False)):
-            told = record.model_copy(update={"nearest_artifact": found.digest})
-            assert gate.passed(store, ledger, told).nearest_artifact == (found.digest if leaves else "")
+        for result, leaves in ((named, True), (unnamed, False), (others, False)):
+            reported = record.model_copy(update={"nearest_artifact": result.digest})
+            assert gate.passed(store, ledger, reported).nearest_artifact == (result.digest if leaves else "")
         gone = record.model_copy(update={"nearest_artifact": "0" * 64})
         assert gate.passed(store, ledger, gone).nearest_artifact == ""
-    told = record.model_copy(update={"nearest_artifact": named.digest})
+    reported = record.model_copy(update={"nearest_artifact": named.digest})
     folder = place.runs / record.run
     save_png(folder / report.NEAREST, picture(picture_set(2).pixels[1]))
     false = base64.b64encode((folder / report.NEAREST).read_bytes()).decode()
-    publish_run(kept(place, told), tmp_path / "out")
+    publish_run(retained(place, reported), tmp_path / "out")
     honest = base64.b64encode((store.folder(named) / report.NEAREST).read_bytes()).decode()
-    texts = [(tmp_path / "out" / "report.html").read_text(), report_for_prefect(told, {})]
+    texts = [(tmp_path / "out" / "report.html").read_text(), report_for_prefect(reported, {})]
     assert all(honest in text and false not in text for text in texts)
 
 
@@ -246,8 +246,8 @@ def test_entries_of_another_private_set_are_refused(place, record, tmp_path):
         ticket = reserve(ledger, [SPENT[0]], dataset="others")
         samples = keep_samples(store, entries={ticket.hash: "DP"}, plan=make_plan())
         ledger.commit(ticket, [SPENT[0]], artifact=samples.digest)
-    told = f"stand on ledger entry {ticket.seq} of 'others', not of 'scans'"
-    refused(record.model_copy(update={"samples_artifact": samples.digest}), tmp_path, told)
+    reported = f"stand on ledger entry {ticket.seq} of 'others', not of 'scans'"
+    refused(record.model_copy(update={"samples_artifact": samples.digest}), tmp_path, reported)
 
 
 @pytest.mark.parametrize("other", [{"delta": 1e-6}, {"relation": "replace_one"}, {"unit": "person"}])
@@ -266,16 +266,16 @@ def test_entries_that_disagree_give_no_certificate(place, tmp_path, other):
 def test_what_another_ledger_paid_for_is_missing_here_and_never_borrows_a_price(place, tmp_path):
     """A run at .999; ledger and keys are lost; a run at .4 has the same numbers, and not the first one's samples."""
     store = place.store()
-    dear = kept(place, paid_record(place, place.runs / "one", events=[Gaussian(noise_multiplier=4.0)]))
+    dear = retained(place, paid_record(place, place.runs / "one", events=[Gaussian(noise_multiplier=4.0)]))
     with place.ledger() as ledger:
         known = ledger.entries()
         assert unbound(store, known, dear.samples_artifact) == ""
     with home_at(tmp_path / "other"):
-        cheap = kept(configure(), paid_record(configure(), tmp_path, events=[Gaussian(noise_multiplier=8.0)]))
+        cheap = retained(configure(), paid_record(configure(), tmp_path, events=[Gaussian(noise_multiplier=8.0)]))
         assert cheap.entries == dear.entries, "numbers alone would be taken for each other"
         with configure().ledger() as ledger:
-            told = unbound(store, ledger.entries(), dear.samples_artifact)
-            assert told == "its ledger entries are not in this ledger"
+            reported = unbound(store, ledger.entries(), dear.samples_artifact)
+            assert reported == "its ledger entries are not in this ledger"
             with pytest.raises(BadInput, match="not in this ledger"):
                 gate.passed(store, ledger, dear)
 

@@ -33,7 +33,7 @@ def store(tmp_path, monkeypatch) -> Store:
     return Store.open(tmp_path / "store")
 
 
-def kept(store, kind, *, label="", **facts):
+def retained(store, kind, *, label="", **facts):
     """An artifact of a kind; a `label` other than PUBLIC has a ledger entry."""
     with store.writing() as folder:
         serialization.save(folder, {"x": torch.zeros(3)}, {"of": kind.__name__, **facts})
@@ -50,7 +50,7 @@ def record_of(tmp_path, samples, judge=None, **changes):
 def parts(store):
     """What a run with votes has drawn with, and beside it what drawing does not need."""
     kinds = {PublicModel: "", PublicMoments: "", ClassVotes: "DP", TunedModel: "DP"}
-    return [kept(store, kind, label=label) for kind, label in kinds.items()]
+    return [retained(store, kind, label=label) for kind, label in kinds.items()]
 
 
 def test_every_part_that_a_method_reads_can_leave_but_what_is_internal():
@@ -66,25 +66,25 @@ def test_every_part_that_a_method_reads_can_leave_but_what_is_internal():
 
 def test_what_the_samples_were_drawn_with_is_copied_and_nothing_beside(store, parts, tmp_path):
     record = record_of(tmp_path, keep_samples(store, parents=parts, entries={"2": "DP"}))
-    told = write_model(tmp_path / "out", store, record)
+    reported = write_model(tmp_path / "out", store, record)
     place = tmp_path / "out" / "model"
     files = {path.relative_to(place).as_posix() for path in place.rglob("*.*")}
     names = ("public", "votes", "tuned")
     both = (serialization.TENSORS, serialization.FACTS)
     assert files == {"model.json", *(f"{name}/{file}" for name in names for file in both)}, "no curve, no moments"
     assert json.loads((place / "tuned" / serialization.FACTS).read_text()) == {"of": "TunedModel"}
-    assert {name: (one["label"], one["kind"]) for name, one in told["parts"].items()} == {
+    assert {name: (one["label"], one["kind"]) for name, one in reported["parts"].items()} == {
         "public": ("PUBLIC", "PublicModel"),
         "votes": ("DP", "ClassVotes"),
         "tuned": ("DP", "TunedModel"),
     }
-    assert told["parts"]["tuned"]["artifact"] == parts[-1].digest
-    assert told["bytes"] == sum((place / name / file).stat().st_size for name in names for file in both)
+    assert reported["parts"]["tuned"]["artifact"] == parts[-1].digest
+    assert reported["bytes"] == sum((place / name / file).stat().st_size for name in names for file in both)
 
 
 @pytest.mark.parametrize("licence", ["", "CC-BY-4.0"])
 def test_parts_with_public_images_leave_where_their_licence_is_named_alone(store, parts, tmp_path, licence):
-    parts.append(kept(store, Trajectories))
+    parts.append(retained(store, Trajectories))
     record = record_of(tmp_path, keep_samples(store, parents=parts, entries={"2": "DP"}))
     terms = Release(licence="MIT", **({"public_licence": licence} if licence else {}))
     folder = publish(store, record, tmp_path / "out", packaging=Packaging(terms))
@@ -106,28 +106,32 @@ def test_parts_with_public_images_leave_where_their_licence_is_named_alone(store
 
 @pytest.mark.parametrize("use", ["relabel", "guide"])
 def test_a_judge_goes_along_whether_it_labels_or_guides(store, parts, tmp_path, use):
-    judging = [kept(store, PublicBackbone), kept(store, PaidJudge, label="DP")]
+    judging = [retained(store, PublicBackbone), retained(store, PaidJudge, label="DP")]
     parents = [*parts, *(judging if use == "guide" else [])]
     samples = keep_samples(store, parents=parents, entries={"2": "DP"})
     drawn = samples
     if use != "guide":
         samples = keep_samples(store, parents=[drawn, *judging])
-    found = parts_of(store, record_of(tmp_path, samples, Judge(use=use)))
-    assert set(found) == {"public", "votes", "tuned", "judge", "backbone"}
+    result = parts_of(store, record_of(tmp_path, samples, Judge(use=use)))
+    assert set(result) == {"public", "votes", "tuned", "judge", "backbone"}
 
 
 def test_prototypes_are_a_part_and_what_a_judge_labelled_is_not(store, tmp_path):
-    public, paid, backbone = kept(store, PublicModel), kept(store, PaidJudge, label="DP"), kept(store, PublicBackbone)
-    prototypes = kept(store, Samples, label="DP")
+    public, paid, backbone = (
+        retained(store, PublicModel),
+        retained(store, PaidJudge, label="DP"),
+        retained(store, PublicBackbone),
+    )
+    prototypes = retained(store, Samples, label="DP")
     drawn = keep_samples(store, parents=[public, prototypes])
     assert parts_of(store, record_of(tmp_path, drawn))["prototypes"] == prototypes.digest
     labelled = keep_samples(store, parents=[drawn, backbone, paid])
-    found = parts_of(store, record_of(tmp_path, labelled, Judge(use="weigh")))
-    assert set(found) == {"public", "prototypes", "judge", "backbone"} and found["prototypes"] == prototypes.digest
+    result = parts_of(store, record_of(tmp_path, labelled, Judge(use="weigh")))
+    assert set(result) == {"public", "prototypes", "judge", "backbone"} and result["prototypes"] == prototypes.digest
 
 
 def test_an_internal_part_is_refused_whatever_the_record_says(store, parts, tmp_path):
-    tainted = kept(store, TunedModel, label="INTERNAL", shard=0)
+    tainted = retained(store, TunedModel, label="INTERNAL", shard=0)
     record = record_of(tmp_path, keep_samples(store, parents=[parts[0], tainted]))
     assert record.label == "DP" and not lacking(record)
     with pytest.raises(Refused, match="the part 'tuned' of the model .* is INTERNAL"):
@@ -144,8 +148,8 @@ def test_an_internal_part_is_refused_whatever_the_record_says(store, parts, tmp_
 )
 def test_the_card_says_why_there_is_no_model(store, parts, tmp_path, changes, why):
     record = record_of(tmp_path, keep_samples(store, parents=parts, entries={"2": "DP"}), **changes)
-    told = write_model(tmp_path / "out", store, record)
-    assert why in told["left_out"] and not (tmp_path / "out").exists()
+    reported = write_model(tmp_path / "out", store, record)
+    assert why in reported["left_out"] and not (tmp_path / "out").exists()
 
 
 def test_a_person_may_leave_the_model_out(store, parts, tmp_path):

@@ -26,10 +26,10 @@ def test_images_are_large_enough_to_see_and_a_row_fits_on_a_page(tmp_path, side)
     images = picture_set(60, side=side, channels=3)
     assert SIDE <= side * scale_of(side) < max(2 * SIDE, side + 1)
     draw_images(tmp_path / "shown.png", images, columns_of(images))
-    with Image.open(tmp_path / "shown.png") as found:
-        assert found.mode == "RGB" and found.width <= PAGE
+    with Image.open(tmp_path / "shown.png") as result:
+        assert result.mode == "RGB" and result.width <= PAGE
         gap = 2 if scale_of(side) > 1 else 1
-        assert found.height == 2 * (side * scale_of(side) + gap) + gap
+        assert result.height == 2 * (side * scale_of(side) + gap) + gap
     assert columns_of(images) <= MOST_COLUMNS
 
 
@@ -39,8 +39,8 @@ def test_each_image_stands_left_of_its_nearest(tmp_path):
     assert len(shown) == 2 * PAIRS and shown.labels.tolist() == [0] * PAIRS + [1] * PAIRS
     nearest = 255 - shown.pixels
     draw_pairs(tmp_path / "pairs.png", shown, nearest)
-    with Image.open(tmp_path / "pairs.png") as found:
-        page, wide = np.asarray(found), (found.width + APART) // PAIRS
+    with Image.open(tmp_path / "pairs.png") as result:
+        page, wide = np.asarray(result), (result.width + APART) // PAIRS
     own = 2 + 8 * scale_of(8) + 2
     for number in (0, 2):
         left = page[2 : 2 + 64 : 8, number * wide + 2 : number * wide + 66 : 8]
@@ -55,5 +55,5 @@ def test_of_many_classes_the_first_are_paired_and_an_empty_one_has_no_row(tmp_pa
     shown = of_each(images)
     assert shown.labels.tolist() == [0, *range(2, MOST_CLASSES + 1)]
     draw_pairs(tmp_path / "pairs.png", shown, shown.pixels)
-    with Image.open(tmp_path / "pairs.png") as found:
-        assert found.height == MOST_CLASSES * (64 + 4)
+    with Image.open(tmp_path / "pairs.png") as result:
+        assert result.height == MOST_CLASSES * (64 + 4)

@@ -56,11 +56,11 @@ def record(store, tmp_path):
 
 
 def test_what_the_plan_warned_of_goes_along(store, record, tmp_path):
-    said = "privacy.delta=0.02 is above 0.01"
-    told = record.model_copy(update={"plan": record.plan.model_copy(update={"warnings": (said,)})})
-    folder = publish(store, told, tmp_path / "out" / "told")
-    assert json.loads((folder / "card.json").read_text())["warnings"] == [said]
-    assert f"Warning: {said}." in (folder / "README.md").read_text()
+    stated = "privacy.delta=0.02 is above 0.01"
+    reported = record.model_copy(update={"plan": record.plan.model_copy(update={"warnings": (stated,)})})
+    folder = publish(store, reported, tmp_path / "out" / "told")
+    assert json.loads((folder / "card.json").read_text())["warnings"] == [stated]
+    assert f"Warning: {stated}." in (folder / "README.md").read_text()
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_every_image_has_its_row_and_its_pixels(published):
     assert len({row[0] for row in rows}) == len(images)
     for number, (name, label, title) in enumerate(rows):
         assert (int(label), title) == (images.labels[number], images.classes[images.labels[number]])
-        with Image.open(published / name) as found:
-            assert np.array_equal(np.asarray(found), images.pixels[number, 0])
-            assert set(found.info) == {"xmp", "XML:com.adobe.xmp"}
+        with Image.open(published / name) as result:
+            assert np.array_equal(np.asarray(result), images.pixels[number, 0])
+            assert set(result.info) == {"xmp", "XML:com.adobe.xmp"}
 
 
 def test_classes_that_a_judge_changed_stand_beside_those_that_count(tmp_path):
@@ -336,8 +336,8 @@ def test_the_images_of_a_colour_set_keep_their_colours(store, record, tmp_path):
     images = picture_set(channels=3)
     coloured = record.model_copy(update={"samples_artifact": dp_samples(store, images).digest})
     folder = publish(store, coloured, tmp_path / "out")
-    with Image.open(folder / "data" / "train" / "dog" / "000001.png") as found:
-        assert np.array_equal(np.asarray(found).transpose(2, 0, 1), images.pixels[1])
+    with Image.open(folder / "data" / "train" / "dog" / "000001.png") as result:
+        assert np.array_equal(np.asarray(result).transpose(2, 0, 1), images.pixels[1])
 
 
 def test_a_class_without_images_needs_no_folder(store, record, tmp_path):
@@ -400,10 +400,10 @@ def test_on_a_claim_alone_no_report_is_handed_over(store, record, tmp_path):
 
 def test_shares_of_the_classes_are_told_with_where_they_come_from(store, record, tmp_path):
     counts = {"cat": 812, "dog": -3}
-    asked = ClassShares(source="Counted with noise.", shares={"cat": 0.9, "dog": 0.1}, counts=counts)
-    folder = publish(store, record.model_copy(update={"class_shares": asked}), tmp_path / "out")
+    requested = ClassShares(source="Counted with noise.", shares={"cat": 0.9, "dog": 0.1}, counts=counts)
+    folder = publish(store, record.model_copy(update={"class_shares": requested}), tmp_path / "out")
     card = json.loads((folder / "card.json").read_text())
-    assert card["class_shares"] == {"source": asked.source, "shares": asked.shares, "counts": counts}
+    assert card["class_shares"] == {"source": requested.source, "shares": requested.shares, "counts": counts}
     for name in ("README.md", "report.html"):
         text = (folder / name).read_text()
         assert "Counted with noise." in text and "812" in text and "90.00%" in text
@@ -426,8 +426,8 @@ def listing(url):
     """What is there, by name."""
     files, root = fsspec.core.url_to_fs(url)
     files.invalidate_cache()
-    found = files.find(root) if files.exists(root) else []
-    return {path.removeprefix(root).strip("/"): files.cat_file(path) for path in found}
+    result = files.find(root) if files.exists(root) else []
+    return {path.removeprefix(root).strip("/"): files.cat_file(path) for path in result}
 
 
 def test_at_a_url_the_same_files_lie_as_in_a_folder(store, record, tmp_path, url):

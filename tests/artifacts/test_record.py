@@ -31,8 +31,11 @@ def test_a_record_comes_back_as_it_was_written(tmp_path):
 
 def test_a_record_with_votes_steps_and_certificate_comes_back(tmp_path):
     record = save(tmp_path, "20260101-1")
-    found = load_record(tmp_path)
-    assert found == record and [spend.event.kind for spend in found.plan.spends] == ["gaussian", "subsampled_gaussian"]
+    result = load_record(tmp_path)
+    assert result == record and [spend.event.kind for spend in result.plan.spends] == [
+        "gaussian",
+        "subsampled_gaussian",
+    ]
 
 
 def test_a_record_of_an_earlier_version_is_read_with_the_terms_of_its_certificate(tmp_path):
@@ -110,11 +113,11 @@ def test_a_copied_home_reads_its_own_files(tmp_path):
     save(tmp_path / "old" / "runs", "20260101-1", published=str(tmp_path / "old" / "runs" / "20260101-1" / "published"))
     assert str(tmp_path) not in (tmp_path / "old" / "runs" / "20260101-1" / "run.json").read_text()
     (tmp_path / "old").rename(tmp_path / "new")
-    found = load_record(tmp_path / "new" / "runs")
-    assert run_folder(found) == tmp_path / "new" / "runs" / "20260101-1"
-    assert found.published == str(run_folder(found) / "published")
-    path = run_folder(found) / "run.json"
+    result = load_record(tmp_path / "new" / "runs")
+    assert run_folder(result) == tmp_path / "new" / "runs" / "20260101-1"
+    assert result.published == str(run_folder(result) / "published")
+    path = run_folder(result) / "run.json"
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "report": "/gone/runs/20260101-1/report.html", "published": "s3://bucket/a"}))
-    found = load_record(tmp_path / "new" / "runs")
-    assert run_folder(found) == path.parent and found.published == "s3://bucket/a"
+    result = load_record(tmp_path / "new" / "runs")
+    assert run_folder(result) == path.parent and result.published == "s3://bucket/a"

@@ -87,11 +87,11 @@ def test_an_upload_that_is_broken_off_leaves_nothing_that_counts(tmp_path, url, 
             raise OSError("connection lost")
         return pipe(path, value)
 
-    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as said:
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as stated:
         warnings.simplefilter("always")
         patch.setattr(files, "pipe_file", break_off)
         ref = keep(first, entries={"1": "DP"})
-    assert "is on this machine only" in str(said[0].message) and first.intact(ref), "what was paid for is not lost"
+    assert "is on this machine only" in str(stated[0].message) and first.intact(ref), "what was paid for is not lost"
     assert not second.intact(ref)
     first.remember("key", ref)
     assert second.recall("key") == ref, "the next run sends it"

@@ -16,9 +16,9 @@ def test_the_last_state_comes_back(tmp_path):
     assert load_state(folder) is None
     save_state(folder, state(3))
     save_state(folder, state(5))
-    found = load_state(folder)
-    assert (found.step, found.entries, found.reservation) == (5, {"4": "DP", "9": "INTERNAL"}, "abc")
-    assert torch.equal(found.tensors["weight/a"], torch.full((2, 3), 5.0))
+    result = load_state(folder)
+    assert (result.step, result.entries, result.reservation) == (5, {"4": "DP", "9": "INTERNAL"}, "abc")
+    assert torch.equal(result.tensors["weight/a"], torch.full((2, 3), 5.0))
     assert len(list(folder.glob("*.safetensors"))) == 1 and folder.stat().st_mode & 0o077 == 0
     drop_state(folder)
     assert not folder.exists()

@@ -36,7 +36,7 @@ def keep(store, text="one", kind=PublicModel, **facts):
         return store.keep(kind, folder, **facts)
 
 
-def kept(store) -> list[str]:
+def retained(store) -> list[str]:
     return sorted(path.name for path in (store.root / "objects").iterdir())
 
 
@@ -65,7 +65,7 @@ def test_the_address_is_the_digest_of_the_manifest_and_that_holds_the_digest_of_
 
 def test_the_same_content_has_one_address_however_long_it_took(store):
     first, second = keep(store, seconds=1.0, tracked="run-a"), keep(store, seconds=9.0, tracked="run-b")
-    assert first.digest == second.digest and kept(store) == [first.digest]
+    assert first.digest == second.digest and retained(store) == [first.digest]
     assert (second.seconds, second.tracked) == (9.0, "run-b")
     assert type(first) is PublicModel
 
@@ -112,7 +112,7 @@ def test_an_error_while_writing_leaves_nothing(store):
     with pytest.raises(RuntimeError, match="broke"), store.writing() as folder:
         (folder / "facts.json").write_text("half")
         raise RuntimeError("it broke")
-    assert kept(store) == drafts(store) == []
+    assert retained(store) == drafts(store) == []
 
 
 def test_a_process_that_dies_while_writing_leaves_nothing_to_read(store):
@@ -124,7 +124,7 @@ def test_a_process_that_dies_while_writing_leaves_nothing_to_read(store):
             store.keep(PublicModel, folder)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert kept(store) == []
+    assert retained(store) == []
     assert store.intact(keep(Store.open(store.root)))
 
 
@@ -159,7 +159,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_kept(store, monkeypatch, place, 
         serialization.save(folder, {"a": torch.zeros(3)}, {})
         store.keep(PublicModel, folder)
     monkeypatch.undo()
-    assert kept(store) == drafts(store) == []
+    assert retained(store) == drafts(store) == []
     assert store.intact(keep(store))
 
 
@@ -168,7 +168,7 @@ def test_another_failure_of_the_disk_is_not_called_a_full_one(store, monkeypatch
     monkeypatch.setattr(os, "fsync", failing(broken))
     with pytest.raises(OSError, match="Input/output error"):
         keep(store)
-    assert full_disk(broken, store.root) is broken and kept(store) == []
+    assert full_disk(broken, store.root) is broken and retained(store) == []
 
 
 def test_a_damaged_safetensors_file_is_not_called_a_full_disk(store, monkeypatch):
@@ -194,7 +194,7 @@ def test_two_drafts_of_the_same_content_become_one_artifact(store):
         for folder in (one, two):
             (folder / "facts.json").write_text("same")
         first, second = store.keep(PublicModel, one), store.keep(PublicModel, two)
-    assert first == second and kept(store) == [first.digest] and store.intact(first)
+    assert first == second and retained(store) == [first.digest] and store.intact(first)
     assert drafts(store) == []
 
 
@@ -207,7 +207,7 @@ def test_a_writer_that_loses_the_race_to_the_name_uses_what_is_there(store, monk
 
     monkeypatch.setattr(os, "rename", beaten)
     ref = keep(store)
-    assert kept(store) == [ref.digest] and store.intact(ref) and drafts(store) == []
+    assert retained(store) == [ref.digest] and store.intact(ref) and drafts(store) == []
 
 
 # Damage
@@ -280,12 +280,12 @@ def test_a_label_is_the_tightest_entry_of_all_ancestors(graph):
             ref = keep(store, f"node {number}", parents=[refs[parent] for parent in parents], entries=entries)
             refs.append(ref)
             ancestors.append({number}.union(*(ancestors[parent] for parent in parents)))
-            found = [(at, seq, label) for at in ancestors[-1] for seq, label in graph[at][1].items()]
-            expected = max((label for _, _, label in found), key=ORDER.index, default=Label.PUBLIC)
+            result = [(at, seq, label) for at in ancestors[-1] for seq, label in graph[at][1].items()]
+            expected = max((label for _, _, label in result), key=ORDER.index, default=Label.PUBLIC)
             assert ref.label == store.manifest(ref)["label"] == expected
-            assert store.entries(ref) == sorted({seq for _, seq, _ in found})
+            assert store.entries(ref) == sorted({seq for _, seq, _ in result})
             assert {digest for digest, _ in store.ancestry(ref)} == {refs[at].digest for at in ancestors[-1]}
-            guilty = {refs[at].digest[:12] for at, _, label in found if label == Label.INTERNAL}
+            guilty = {refs[at].digest[:12] for at, _, label in result if label == Label.INTERNAL}
             named = store.tainted_by(ref)
             if guilty:
                 assert named.split()[1] in guilty
@@ -352,10 +352,10 @@ def test_a_store_without_write_permission_is_refused_before_any_work(store, monk
 def test_a_store_of_an_earlier_format_is_refused_in_one_line_until_it_is_migrated(tmp_path, version):
     root = tmp_path / "home" / "store"
     store = Store.open(root)
-    kept = keep(store, "images", kind=PublicImages)
+    retained = keep(store, "images", kind=PublicImages)
     (root / "store.json").write_text(json.dumps({"version": version}))
     with pytest.raises(BadInput, match=r"earlier format, .*`sfumato migrate` .* or set SFUMATO_HOME to a new folder$"):
         Store.open(root)
     assert Store.migrate(root) and not Store.migrate(root)
-    assert Store.open(root).intact(kept)
+    assert Store.open(root).intact(retained)
     assert not Store.migrate(tmp_path / "none")

@@ -143,8 +143,8 @@ def test_a_stage_lasts_as_long_as_its_work(tracker):
 def test_inputs_have_a_digest_and_a_private_set_has_none(tracker):
     digest = "0123456789abcdef" * 4
     run = tracker.log("run", label="DP", inputs=[("PublicImages", digest), ("scans", "")])
-    found = {one.dataset.name: one.dataset.digest for one in tracker.client().get_run(run).inputs.dataset_inputs}
-    assert found == {"PublicImages": digest[:32], "scans": WITHHELD}
+    result = {one.dataset.name: one.dataset.digest for one in tracker.client().get_run(run).inputs.dataset_inputs}
+    assert result == {"PublicImages": digest[:32], "scans": WITHHELD}
     tracker.log("run", label="DP", run=run, inputs=[("PublicImages", digest)])
     assert len(tracker.client().get_run(run).inputs.dataset_inputs) == 2
 
@@ -156,19 +156,23 @@ def test_a_released_model_is_a_version_with_its_certificate_and_nothing_pickled(
     run = tracker.log("run", label="DP")
     versions = []
     for epsilon in ("9.5", "3.0"):
-        said = {"tags": {"epsilon": epsilon, "label": "DP"}, "note": "a sentence"}
-        versions.append(tracker.release("scans-rapid", folder, run=run, **said))
+        stated = {"tags": {"epsilon": epsilon, "label": "DP"}, "note": "a sentence"}
+        versions.append(tracker.release("scans-rapid", folder, run=run, **stated))
     assert versions == ["1", "1"], "a run that is published again keeps its version"
     other = tracker.log("another run", label="DP")
     assert tracker.release("scans-rapid", folder, run=other, tags={}, note="") == "2"
-    assert tracker.release("scans-rapid", folder, run=run, **said) == "1", "what was handed over last is `released`"
-    found = tracker.client().get_model_version_by_alias("scans-rapid", RELEASED)
-    assert (str(found.version), found.tags, found.description) == ("1", {"epsilon": "3.0", "label": "DP"}, "a sentence")
+    assert tracker.release("scans-rapid", folder, run=run, **stated) == "1", "what was handed over last is `released`"
+    result = tracker.client().get_model_version_by_alias("scans-rapid", RELEASED)
+    assert (str(result.version), result.tags, result.description) == (
+        "1",
+        {"epsilon": "3.0", "label": "DP"},
+        "a sentence",
+    )
     assert [path.path for path in tracker.client().list_artifacts(run, "model")] == ["model/tensors.safetensors"]
-    assert found.source.endswith(f"{run}/artifacts/model") and found.run_id == run
+    assert result.source.endswith(f"{run}/artifacts/model") and result.run_id == run
     for name, other in (("scans-rapid", "another run"), ("no such model", run)):
         tracker.withdraw(name, run=other)
-    assert tracker.client().get_model_version_by_alias("scans-rapid", RELEASED).version == found.version
+    assert tracker.client().get_model_version_by_alias("scans-rapid", RELEASED).version == result.version
     tracker.withdraw("scans-rapid", run=run)
     assert not tracker.client().get_registered_model("scans-rapid").aliases
 
@@ -187,9 +191,9 @@ def test_more_can_be_said_of_a_run_that_is_there(tracker, tmp_path):
     for _ in range(2):  # a run that is published is told of again
         files = [tmp_path / "report.html", tmp_path / "tables"]
         assert tracker.log("run", label="DP", run=run, **more, files=files) == run
-    found = tracker.client().get_run(run)
-    assert (found.data.params, found.data.metrics) == ({"seed": "1"}, {"epsilon": 9.5})
-    assert (found.data.tags["label"], found.data.tags["method"]) == ("DP", "rapid")
+    result = tracker.client().get_run(run)
+    assert (result.data.params, result.data.metrics) == ({"seed": "1"}, {"epsilon": 9.5})
+    assert (result.data.tags["label"], result.data.tags["method"]) == ("DP", "rapid")
     assert [path.path for path in tracker.client().list_artifacts(run)] == ["report.html", "tables"]
     assert list((tracker.files / SHAREABLE).rglob("tables/time.csv"))
 
@@ -335,9 +339,9 @@ def test_a_copied_home_keeps_its_files_in_itself_and_leaves_the_old_one_alone(tr
     copy = Tracker(f"sqlite:///{tmp_path / 'copy' / 'mlflow.db'}", tmp_path / "copy" / tracker.files.name)
     later = copy.log("after", label="DP", files=[tmp_path / "one.txt"])
     client = copy.client()
-    for found in (run, later):
-        assert client.get_run(found).info.artifact_uri.startswith(copy.files.as_uri())
-        assert client.list_artifacts(found)[0].path in ("model", "one.txt")
+    for result in (run, later):
+        assert client.get_run(result).info.artifact_uri.startswith(copy.files.as_uri())
+        assert client.list_artifacts(result)[0].path in ("model", "one.txt")
     assert client.get_model_version_by_alias("scans-rapid", RELEASED).source.startswith(copy.files.as_uri())
     assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
     assert tracker.client().get_run(run).info.artifact_uri.startswith(tracker.files.as_uri())

@@ -37,9 +37,9 @@ def test_a_witness_that_cannot_be_is_one_line(tmp_path):
         lambda: read_witness(str(tmp_path / "file")),
         lambda: read_witness(f"file://{tmp_path}/nowhere"),
     ):
-        with pytest.raises(BadInput) as told:
+        with pytest.raises(BadInput) as reported:
             use()
-        assert "\n" not in str(told.value) and "secret" not in str(told.value)
+        assert "\n" not in str(reported.value) and "secret" not in str(reported.value)
 
 
 def test_heads_lie_beside_the_private_images_and_never_among_them(tmp_path):
@@ -76,5 +76,5 @@ def test_statements_and_cards_of_runs_are_found(tmp_path):
     (tmp_path / "two" / "run.json").write_text(json.dumps({"published": str(tmp_path / "published")}))
     (tmp_path / "one" / "run.json").write_text(json.dumps({"published": "s3://bucket/one"}))
     (tmp_path / "latest").symlink_to("nowhere")
-    found = [json.loads(text) for text in texts_in_runs(tmp_path)]
-    assert [one["run"] for one in found] == ["one", "two", "a card"]
+    result = [json.loads(text) for text in texts_in_runs(tmp_path)]
+    assert [one["run"] for one in result] == ["one", "two", "a card"]

@@ -45,9 +45,9 @@ def command(job):
 
 def refused(done, *words):
     """One line, exit code 2, no traceback."""
-    said = [line for line in done.stderr.splitlines() if line.startswith("sfumato:")]
-    assert done.returncode == 2 and len(said) == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
-    assert any(word in said[0] for word in words), said[0]
+    stated = [line for line in done.stderr.splitlines() if line.startswith("sfumato:")]
+    assert done.returncode == 2 and len(stated) == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert any(word in stated[0] for word in words), stated[0]
 
 
 def test_full_disk(disk, server, tally):

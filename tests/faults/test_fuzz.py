@@ -34,7 +34,7 @@ def paths(method):
 
 
 @some.composite
-def asked(draw):
+def requested(draw):
     """A method and a few changes."""
     method = draw(some.sampled_from([*METHODS]))
     pairs = some.tuples(some.sampled_from(paths(method)), VALUES)
@@ -67,7 +67,7 @@ def test_settings(request, tally):
     """made-up settings"""
 
     @each(request.config.getoption("--fuzz"))
-    @given(asked())
+    @given(requested())
     def check(case):
         tally.tried += 1
         answered(planned, *case)

@@ -62,19 +62,19 @@ class Served:
     def runs_of(self, name: str) -> list[FlowRun]:
         """Its runs that have ended, in order."""
         identity = self.deployment(name).id
-        found = [run for run in self.client.read_flow_runs() if run.deployment_id == identity and run.state.is_final()]
-        return sorted(found, key=lambda run: run.end_time)
+        result = [run for run in self.client.read_flow_runs() if run.deployment_id == identity and run.state.is_final()]
+        return sorted(result, key=lambda run: run.end_time)
 
     def run(self, identity: object) -> FlowRun:
         """A run as the server knows it."""
         return self.client.read_flow_run(identity)
 
 
-def until(found: Callable[[], Any], served: Served | None = None) -> Any:
+def until(result: Callable[[], Any], served: Served | None = None) -> Any:
     """Wait for something, and say what the log holds where it does not come."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        if value := found():
+        if value := result():
             return value
         time.sleep(0.5)
     log = (served.place.home / "serve.log").read_text()[-3000:] if served else ""
@@ -135,7 +135,9 @@ def test_a_schedule_publishes_within_the_budget_and_then_refuses(served):
     fires = [DeploymentScheduleUpdate(schedule=schedule, active=True)]
     served.client.update_deployment(weekly, DeploymentUpdate(parameters=parameters, schedules=fires))
     try:
-        first, second, third = until(lambda: (found := served.runs_of("empirical-denoiser"))[2:] and found[:3], served)
+        first, second, third = until(
+            lambda: (result := served.runs_of("empirical-denoiser"))[2:] and result[:3], served
+        )
     finally:  # what follows is not to wait behind more of them
         served.client.update_deployment(weekly, DeploymentUpdate(schedules=[]))
         for run in served.client.read_flow_runs():
@@ -164,8 +166,8 @@ def test_whoever_is_to_be_told_of_a_failure_is_told_why(served):
         parameters={"settings": TINY, "another_edition": True},
         tags=["auto-scheduled"],
     )
-    told = until(lambda: [text for text in served.notices if "Refused" in text], served)
-    assert "edition3: Refused. " in told[0] and "'digits'" in told[0]
+    reported = until(lambda: [text for text in served.notices if "Refused" in text], served)
+    assert "edition3: Refused. " in reported[0] and "'digits'" in reported[0]
     nearly = "the budget of 'digits' is nearly spent: epsilon 4.623 of 5, 0.3768 left"
     until(lambda: nearly in served.notices, served)
 

@@ -31,7 +31,7 @@ class Book:
     """A journal that runs nothing and remembers what it was asked."""
 
     def __init__(self):
-        self.asked, self.context, self.private = (
+        self.calls, self.context, self.private = (
             [],
             SimpleNamespace(run="run-1"),
             PrivateSet(name="digits", source="digits"),
@@ -45,15 +45,15 @@ class Book:
         return lambda *args, **inputs: self.run(stage.given(*args, **inputs), paid=paid, note=note)
 
     def run(self, call, *, paid=False, note=""):
-        self.asked.append(Asked(call.stage, SimpleNamespace(**call.arguments), paid, note))
+        self.calls.append(Asked(call.stage, SimpleNamespace(**call.arguments), paid, note))
         kind = call.stage.fn.__annotations__["return"]
-        return kind(digest=f"{len(self.asked):064d}", label="PUBLIC")
+        return kind(digest=f"{len(self.calls):064d}", label="PUBLIC")
 
     def run_all(self, calls, machine):
         return [self.run(call) for call in calls]
 
     def of(self, stage):
-        return [one for one in self.asked if one.stage is stage]
+        return [one for one in self.calls if one.stage is stage]
 
 
 def stand_in(monkeypatch):
@@ -63,7 +63,7 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(
         checks,
         "check_private",
-        lambda order, *_: book.asked.append(Asked(SimpleNamespace(name="check"), None)) or order.private,
+        lambda order, *_: book.calls.append(Asked(SimpleNamespace(name="check"), None)) or order.private,
     )
     monkeypatch.setattr(checks, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "conclude", lambda *_: "record")
@@ -78,9 +78,9 @@ def planned(method="rapid", *changes):
 
 
 def stages(book):
-    return [one.stage.name for one in book.asked]
+    return [one.stage.name for one in book.calls]
 
 
-def made(book, asked):
+def made(book, requested):
     """Address of what a stage was asked for."""
-    return next(f"{number:064d}" for number, one in enumerate(book.asked, 1) if one is asked)
+    return next(f"{number:064d}" for number, one in enumerate(book.calls, 1) if one is requested)

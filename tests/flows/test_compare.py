@@ -76,19 +76,19 @@ def test_a_variant_may_start_from_a_preset_of_its_own():
 
 
 def test_a_sweep_changes_one_setting_at_a_time():
-    found = sweep_over(["method.k=0.3,0.5", "fine_tuning.batch=16"], "rapid")
-    assert found.axes["method.k"] == {"0.3": "rapid method.k=0.3", "0.5": "rapid method.k=0.5"}
-    assert variants_of(found.axes) == ["rapid method.k=0.3", "rapid method.k=0.5", "rapid fine_tuning.batch=16"]
+    result = sweep_over(["method.k=0.3,0.5", "fine_tuning.batch=16"], "rapid")
+    assert result.axes["method.k"] == {"0.3": "rapid method.k=0.3", "0.5": "rapid method.k=0.5"}
+    assert variants_of(result.axes) == ["rapid method.k=0.3", "rapid method.k=0.5", "rapid fine_tuning.batch=16"]
     with pytest.raises(BadInput, match="--over 'method.k='"):
         sweep_over(["method.k="])
 
 
 @pytest.mark.parametrize("name", sweeps())
 def test_every_sweep_that_is_written_down_can_be_planned(name):
-    found = named_sweep(name)
-    cells = planned(RunGrid(variants_of(found.axes), found.preset, [], [0], [*found.changes, *QUICK]))
-    assert sweeps()[name]["why"] and len(cells) == len(variants_of(found.axes))
-    for values in found.axes.values():
+    result = named_sweep(name)
+    cells = planned(RunGrid(variants_of(result.axes), result.preset, [], [0], [*result.changes, *QUICK]))
+    assert sweeps()[name]["why"] and len(cells) == len(variants_of(result.axes))
+    for values in result.axes.values():
         assert len(values) > 1 and len(
             {cell.run.settings.model_dump_json() for cell in cells if cell.variant in values.values()}
         ) == len(values)
@@ -102,12 +102,12 @@ def test_what_is_written_down_becomes_variants_and_what_holds_for_all(monkeypatc
     }
     made = {"preset": "dpdm", "method": "rapid", "settings": {"fine_tuning": {"steps": 3}, "seed": 2}, "axes": axes}
     monkeypatch.setattr("flows.variants.sweeps", lambda: {"one": made})
-    found = named_sweep("one")
-    assert found.preset == "dpdm" and variants_of(found.axes) == [
+    result = named_sweep("one")
+    assert result.preset == "dpdm" and variants_of(result.axes) == [
         "rapid fine_tuning.batch=16", "rapid fine_tuning.batch=64",
         'rapid fine_tuning.trainable=["rows","film"]', "dp-sgd preset=lora",
     ]  # fmt: skip
-    cells = planned(RunGrid(variants_of(found.axes)[2:], found.preset, [], [0], [*found.changes, *QUICK[1:]]))
+    cells = planned(RunGrid(variants_of(result.axes)[2:], result.preset, [], [0], [*result.changes, *QUICK[1:]]))
     assert cells[0].run.settings.fine_tuning.steps == 3 and cells[0].run.settings.fine_tuning.trainable == (
         "rows",
         "film",
@@ -119,14 +119,14 @@ def test_what_is_written_down_becomes_variants_and_what_holds_for_all(monkeypatc
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     """What was asked of `run_plan`, which makes a record without any work."""
-    asked = []
+    requested = []
     with home_at(tmp_path / "home"):
         place = configure()
         samples = keep_samples(place.store())
 
         def run_plan(run, wishes):
-            name = f"run-{len(asked)}"
-            asked.append((run, wishes))
+            name = f"run-{len(requested)}"
+            requested.append((run, wishes))
             folder = place.runs / name
             folder.mkdir(parents=True)
             metrics = {
@@ -141,14 +141,14 @@ def made(tmp_path, monkeypatch):
 
         monkeypatch.setattr(flow, "run_plan", run_plan)
         monkeypatch.setattr(flow, "create_markdown_artifact", lambda *_, **__: None)
-        yield asked
+        yield requested
 
 
 def test_each_run_is_told_what_will_be_paid_after_it(made):
-    found = compare.fn(["dp-sgd"], epsilons=[1.0, 2.0], seeds=[0, 1], changes=QUICK)
+    result = compare.fn(["dp-sgd"], epsilons=[1.0, 2.0], seeds=[0, 1], changes=QUICK)
     assert [len(wishes.following) for _, wishes in made] == [3, 2, 1, 0]
     assert made[0][1].following[0] == made[1][0].plan.spends[0].event
-    (first, second) = found.rows
+    (first, second) = result.rows
     assert (first.target, first.runs, second.runs) == (1.0, ("run-0", "run-1"), ("run-2", "run-3"))
     assert first.scores["cnn"].mean == pytest.approx(1.0)
 
@@ -164,8 +164,8 @@ def test_what_is_paid_for_another_private_set_is_not_asked_of_the_budget_of_this
 
 
 def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
-    found = compare.fn(["dp-sgd", "rapid"], seeds=[0], changes=QUICK)
-    folder = Path(found.folder)
+    result = compare.fn(["dp-sgd", "rapid"], seeds=[0], changes=QUICK)
+    folder = Path(result.folder)
     names = {"comparison.json", "comparison-internal.html", "tables-internal", "samples.png", "trade-off-internal.png"}
     assert {path.name for path in folder.iterdir()} == names
     assert len(json.loads((folder / "comparison.json").read_text())["rows"]) == 2
@@ -175,11 +175,11 @@ def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
 
 def test_a_sweep_draws_its_values_and_each_run_keeps_its_preset(made):
     axes = {"sampler": {"ddim": "dp-sgd", "pndm": "dp-sgd generation.solver=pndm"}, "rank": {"4": "dp-sgd preset=lora"}}
-    found = compare.fn(axes=axes, seeds=[0], changes=QUICK)
-    assert (Path(found.folder) / "sweep-internal.png").exists()
-    assert not (Path(found.folder) / "trade-off-internal.png").exists()
+    result = compare.fn(axes=axes, seeds=[0], changes=QUICK)
+    assert (Path(result.folder) / "sweep-internal.png").exists()
+    assert not (Path(result.folder) / "trade-off-internal.png").exists()
     assert [run.preset for run, _ in made] == ["digits", "digits", "lora"]
-    table = Path(found.folder) / "tables-internal" / "comparison.csv"
+    table = Path(result.folder) / "tables-internal" / "comparison.csv"
     assert "rank,4,10," in table.read_text()
 
 
@@ -258,8 +258,8 @@ def test_two_comparisons_in_the_same_second_have_folders_of_their_own(made):
 @pytest.mark.slow
 def test_side_by_side_where_the_budget_bears_all(prefect_server, made):
     """Nobody is told of the others then: what they reserve is in the ledger."""
-    found = compare.fn(["dp-sgd"], seeds=[0, 1, 2], changes=[*QUICK, "machine.runner=threads", "machine.workers=1"])
-    assert found.rows[0].runs == ("run-0", "run-1", "run-2")
+    result = compare.fn(["dp-sgd"], seeds=[0, 1, 2], changes=[*QUICK, "machine.runner=threads", "machine.workers=1"])
+    assert result.rows[0].runs == ("run-0", "run-1", "run-2")
     assert [wishes.following for _, wishes in made] == [()] * 3
     assert {run.settings.machine.runner for run, _ in made} == {"inline"}
 

@@ -50,12 +50,12 @@ def schema_of(name: str) -> dict:
 
 def leaves(kind: type[Section], *path: str) -> dict[tuple[str, ...], FieldInfo]:
     """All settings below a section, but for the name of the method."""
-    found = {}
+    result = {}
     for name, field in kind.model_fields.items():
         inside = isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-        found |= leaves(field.annotation, *path, name) if inside else {(*path, name): field}
-    found.pop(("method", "name"), None)
-    return found
+        result |= leaves(field.annotation, *path, name) if inside else {(*path, name): field}
+    result.pop(("method", "name"), None)
+    return result
 
 
 def in_schema(schema: dict, path: tuple[str, ...]) -> dict:
@@ -71,10 +71,10 @@ def in_schema(schema: dict, path: tuple[str, ...]) -> dict:
 def test_every_method_is_deployed_and_so_are_the_four_others():
     assert set(DEPLOYMENTS) == {*METHODS, "weekly", "prepare", "release", "compare"}
     for name, one in DEPLOYMENTS.items():
-        found = load_flow_from_entrypoint(one["entrypoint"], use_placeholder_flow=False)
-        assert isinstance(found, Flow) and one["work_pool"]["name"] == POOL and one["description"], name
-        assert is_valid_schema(found.parameters.model_dump(by_alias=True)) is None
-        found.validate_parameters({"run": "some"} if name == "release" else one.get("parameters", {}))
+        result = load_flow_from_entrypoint(one["entrypoint"], use_placeholder_flow=False)
+        assert isinstance(result, Flow) and one["work_pool"]["name"] == POOL and one["description"], name
+        assert is_valid_schema(result.parameters.model_dump(by_alias=True)) is None
+        result.validate_parameters({"run": "some"} if name == "release" else one.get("parameters", {}))
     assert all(DEPLOYMENTS[name]["entrypoint"] == f"flows.deployments.{name.replace('-', '_')}" for name in METHODS)
 
 
@@ -164,14 +164,14 @@ def test_a_setting_that_is_given_twice_is_given_once_or_refused(monkeypatch):
 
 
 def test_a_bound_can_be_read():
-    found = in_schema(schema_of("rapid"), ("fine_tuning", "sample_rate"))["description"]
-    assert found.endswith("(above 0, at most 1)")
+    result = in_schema(schema_of("rapid"), ("fine_tuning", "sample_rate"))["description"]
+    assert result.endswith("(above 0, at most 1)")
 
 
 def test_a_setting_that_python_has_no_name_for_is_filled_in_as_it_is_typed():
     form = form_of(resolve("rapid"))
-    told = changes(form.model_validate({"network": {"from": "unet/"}}), resolve("rapid"))
-    assert list(told) == ['network.from="unet/"']
+    reported = changes(form.model_validate({"network": {"from": "unet/"}}), resolve("rapid"))
+    assert list(reported) == ['network.from="unet/"']
     assert in_schema(schema_of("rapid"), ("network", "from"))["title"] == "From"
 
 
@@ -196,16 +196,16 @@ def test_a_choice_among_numbers_is_a_number_in_the_form_and_no_other_is_taken():
     ],
 )
 def test_what_is_out_of_bounds_is_refused_before_the_run_is_made(given, wrong):
-    found = validate({"settings": given}, schema_of("rapid"), raise_on_error=False)
-    assert bool(found) == wrong
+    result = validate({"settings": given}, schema_of("rapid"), raise_on_error=False)
+    assert bool(result) == wrong
 
 
 def test_what_is_changed_in_the_form_is_what_a_person_would_set():
     form = form_of(resolve("rapid"))
     given = {"privacy": {"epsilon": 2}, "data": {"private": "my scans: all"}, "network": {"attention": [4]}}
-    told = list(changes(form.model_validate(given), resolve("rapid")))
-    assert told == ['data.private="my scans: all"', "privacy.epsilon=2.0", "network.attention=[4]"]
-    settings = resolve("rapid", changes=told)
+    reported = list(changes(form.model_validate(given), resolve("rapid")))
+    assert reported == ['data.private="my scans: all"', "privacy.epsilon=2.0", "network.attention=[4]"]
+    settings = resolve("rapid", changes=reported)
     assert settings.data.private == "my scans: all" and settings.network.attention == (4,)
     assert settings.fine_tuning == FineTuning(), (
         "other data than the embedded digits inherit nothing of theirs: the recipe chooses"
@@ -221,13 +221,13 @@ def test_what_is_changed_in_the_form_is_what_a_person_would_set():
     + [pytest.param(name, "mnist-small", marks=[pytest.mark.slow] * (name != "rapid")) for name in METHODS],
 )
 def test_an_untouched_form_runs_the_preset(method, preset, monkeypatch):
-    asked = []
-    monkeypatch.setattr(deployments.whole, "run_changed", lambda *given, **named: asked.append((given, named)))
-    found = flow_named(f"{method}__{preset}" if preset else method)
-    form = found.parameters.definitions["settings"]
-    assert form["properties"] and found is of_method(method, preset)
-    found.fn()
-    assert asked == [((method, preset, [], Wishes()), {})]
+    requested = []
+    monkeypatch.setattr(deployments.whole, "run_changed", lambda *given, **named: requested.append((given, named)))
+    result = flow_named(f"{method}__{preset}" if preset else method)
+    form = result.parameters.definitions["settings"]
+    assert form["properties"] and result is of_method(method, preset)
+    result.fn()
+    assert requested == [((method, preset, [], Wishes()), {})]
 
 
 def test_an_unknown_flow_is_no_flow():
@@ -254,8 +254,8 @@ def test_a_refused_run_says_why_in_one_line_and_its_caller_gets_the_error(prefec
 @pytest.mark.slow
 def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(no_servers, tmp_path):
     given = {"settings": TINY, "publish_to": str(tmp_path / "out"), "another_edition": True}
-    asked = deployments.rapid.validate_parameters(given)  # as Prefect reads the form
-    first, second = (deployments.rapid.fn(**asked) for _ in range(2))
+    requested = deployments.rapid.validate_parameters(given)  # as Prefect reads the form
+    first, second = (deployments.rapid.fn(**requested) for _ in range(2))
     assert first.label == second.label == Label.DP and first.spent_total == second.spent_total
     assert [one.settings["generation"]["edition"] for one in (first, second)] == [1, 2]
     assert first.samples_artifact != second.samples_artifact
@@ -278,6 +278,6 @@ def test_the_public_half_is_made_beforehand_and_opens_no_private_image(no_server
     rest = ["fine_tuning.steps=3", "generation.images=20"]
     rest += ["evaluation.images=20", "evaluation.resamples=20", "evaluation.baseline=false"]
     record = synthesize.fn(method="rapid", changes=[*given, *rest])
-    found = {stage.name for stage in record.stages if stage.cached}
+    result = {stage.name for stage in record.stages if stage.cached}
     learnt = {"pretrain", "train-extractor", "build-knowledge-base", "train-classifier"}
-    assert found == {"load-public", "rehearse", *learnt}
+    assert result == {"load-public", "rehearse", *learnt}

@@ -29,9 +29,9 @@ def exports(tmp_path, data) -> Path:
     from pydicom import dcmread
 
     path = root / "normal" / "IM00000.dcm"
-    told = dcmread(path)
-    told.BurnedInAnnotation = "YES"
-    told.save_as(path)
+    reported = dcmread(path)
+    reported.BurnedInAnnotation = "YES"
+    reported.save_as(path)
     return root
 
 
@@ -124,8 +124,8 @@ def test_check_refuses_what_a_run_refuses(no_servers, exports, monkeypatch, capf
     path = sorted((exports / "pneumonia").iterdir())[-1]
     harm(path)
     assert command(monkeypatch, "check", str(exports), "--set", change) == 2
-    told = capfd.readouterr()
-    assert words in told.err.strip().splitlines()[-1] and "Traceback" not in told.err
+    reported = capfd.readouterr()
+    assert words in reported.err.strip().splitlines()[-1] and "Traceback" not in reported.err
     with pytest.raises(BadInput) as refusal:
         run("dp-sgd", [f"data.private={exports}", change, *TINY])
     assert path.name not in str(refusal.value) and "\n" not in str(refusal.value)

@@ -89,8 +89,8 @@ def test_a_run_without_noise_is_judged_and_stays_internal(no_servers, quick_judg
     record = run(method, [*INFINITE, *TINY, *SMALL[method]])
     assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == math.inf
     assert record.metrics["synthetic"]["logistic"] is not None
-    kept = (where().runs / record.run / "run.json").read_text()
-    assert json.loads(kept, parse_constant=pytest.fail)["plan"]["privacy"]["epsilon"] == "Infinity"
+    retained = (where().runs / record.run / "run.json").read_text()
+    assert json.loads(retained, parse_constant=pytest.fail)["plan"]["privacy"]["epsilon"] == "Infinity"
     with where().ledger() as ledger:
         entries = [entry for entry in ledger.entries() if entry.kind == "reserve"]
     events = [event for entry in entries for event in entry.body["events"]]

@@ -52,14 +52,14 @@ PERSONS = 120
 @pytest.fixture
 def scans(tmp_path) -> Path:
     """Real digits 0, 1 and 2 of very different number, given to persons of one to nine pictures."""
-    found = load_digits()
+    result = load_digits()
     rng = np.random.default_rng(0)
     wanted = {0: 170, 1: 100, 2: 30}
-    chosen = np.concatenate([np.flatnonzero(found.target == digit)[:count] for digit, count in wanted.items()])
+    chosen = np.concatenate([np.flatnonzero(result.target == digit)[:count] for digit, count in wanted.items()])
     persons = np.sort(np.concatenate([np.arange(PERSONS), rng.integers(0, PERSONS, len(chosen) - PERSONS)]))
     rng.shuffle(chosen)
-    pixels = (found.images[chosen] * 255 / 16).astype(np.uint8)
-    np.savez(tmp_path / "scans.npz", images=pixels, labels=found.target[chosen], groups=persons)
+    pixels = (result.images[chosen] * 255 / 16).astype(np.uint8)
+    np.savez(tmp_path / "scans.npz", images=pixels, labels=result.target[chosen], groups=persons)
     return tmp_path / "scans.npz"
 
 
@@ -93,10 +93,10 @@ def test_a_run_whose_place_is_taken_does_not_begin(no_servers, tmp_path, scans):
 
 
 def as_class_folders(to: Path, positions) -> Path:
-    found = load_digits()
+    result = load_digits()
     for at in positions:
-        (to / str(found.target[at])).mkdir(parents=True, exist_ok=True)
-        Image.fromarray((found.images[at] * 255 / 16).astype(np.uint8)).save(to / str(found.target[at]) / f"{at}.png")
+        (to / str(result.target[at])).mkdir(parents=True, exist_ok=True)
+        Image.fromarray((result.images[at] * 255 / 16).astype(np.uint8)).save(to / str(result.target[at]) / f"{at}.png")
     return to
 
 
@@ -125,8 +125,8 @@ def published_labels(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
     votes = ["method.votes=true", "method.extractor.steps=5"]
-    asked = [f"data.private={scans}", "generation.classes=queried", "generation.count_noise=2", *votes, *TINY]
-    record = run("rapid", asked, f"file://{tmp_path}/out")
+    requested = [f"data.private={scans}", "generation.classes=queried", "generation.count_noise=2", *votes, *TINY]
+    record = run("rapid", requested, f"file://{tmp_path}/out")
     folder, certificate = tmp_path / "out", record.certificate
     assert record.label == Label.DP and 9.8 < certificate.epsilon <= 10 and record.published == f"file://{folder}"
     assert "one person with all images and labels" in certificate.sentence()
@@ -152,7 +152,7 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
     assert redrawn(folder, record.samples_artifact, 60)
 
     # Another method asks under the same key, and so finds the counts again.
-    other = [change for change in asked if not change.startswith("method.")]
+    other = [change for change in requested if not change.startswith("method.")]
     again = run("dp-sgd", [*other, "privacy.epsilon=5", "fine_tuning.steps=2", "seed=3"])
     assert {stage.name: stage.cached for stage in again.stages}["count-classes"]
 
@@ -164,8 +164,8 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
 
 @pytest.mark.slow
 def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
-    asked = [f"data.private={scans}", "central.images=2", "central.steps=5", *TINY]
-    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    requested = [f"data.private={scans}", "central.images=2", "central.steps=5", *TINY]
+    record = run("dp-sgd", requested, f"file://{tmp_path}/out")
     assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
     with where().ledger() as ledger:
         reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -178,16 +178,16 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
     assert kinds["CentralSums"] == kinds["WarmModel"] == kinds["TunedModel"] == Label.DP
 
-    found = audited(record)
-    assert "central images" in [fit.what for fit in found.fits] and not found.refuted
-    again = run("dp-sgd", [*asked, "central.steps=6", "central.learning_rate=2e-3"])
+    result = audited(record)
+    assert "central images" in [fit.what for fit in result.fits] and not result.refuted
+    again = run("dp-sgd", [*requested, "central.steps=6", "central.learning_rate=2e-3"])
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
 
 
 @pytest.mark.slow
 def test_images_that_match_mean_embeddings_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
-    asked = [f"data.private={scans}", "matching.share=0.3", "matching.frequencies=20", "matching.steps=3", *TINY]
-    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    requested = [f"data.private={scans}", "matching.share=0.3", "matching.frequencies=20", "matching.steps=3", *TINY]
+    record = run("dp-sgd", requested, f"file://{tmp_path}/out")
     assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
     with where().ledger() as ledger:
         reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -205,7 +205,7 @@ def test_images_that_match_mean_embeddings_are_published_audited_and_paid_for_on
 
     audit = audited(record)
     assert "mean embeddings" in [fit.what for fit in audit.fits] and not audit.refuted
-    again = run("dp-sgd", [*asked, "matching.steps=4", "generation.edition=1"])
+    again = run("dp-sgd", [*requested, "matching.steps=4", "generation.edition=1"])
     cached = {stage.name: stage.cached for stage in again.stages}
     assert cached["sum-features"] and cached["fine-tune"], "other moves take the same sums"
     with where().ledger() as ledger:
@@ -255,8 +255,8 @@ def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
 @pytest.mark.slow
 def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_learns_from(no_servers, tmp_path, scans):
     small = ["backbone.width=8", "backbone.steps=20", "method.extractor.steps=5", "selection.share=0.3"]
-    asked = [f"data.private={scans}", "selection.classes=6", *small, *TINY]
-    record = run("rapid", asked, f"file://{tmp_path}/out")
+    requested = [f"data.private={scans}", "selection.classes=6", *small, *TINY]
+    record = run("rapid", requested, f"file://{tmp_path}/out")
     assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
     with where().ledger() as ledger:
         reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -272,9 +272,11 @@ def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_l
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert record.plan.facts.selected == 6 and len(card["public_data"]) == 1
 
-    found = audited(record)
-    assert [fit.what for fit in found.fits].count("class votes") == 1 and not found.refuted
-    again = run("rapid", [change for change in asked if "selection.classes" not in change] + ["selection.classes=8"])
+    result = audited(record)
+    assert [fit.what for fit in result.fits].count("class votes") == 1 and not result.refuted
+    again = run(
+        "rapid", [change for change in requested if "selection.classes" not in change] + ["selection.classes=8"]
+    )
     assert {stage.name: stage.cached for stage in again.stages}["vote"], (
         "another number of classes takes the same votes"
     )
@@ -282,8 +284,8 @@ def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_l
 
 @pytest.mark.slow
 def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path):
-    asked = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
-    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    requested = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
+    record = run("dp-sgd", requested, f"file://{tmp_path}/out")
     names = {"moving average 0.5", "moving average 0"}
     assert names < set(record.metrics) and record.metrics["moving average 0.5"]["coverage"] is not None
     assert "moving average 0.5" in Path(record.internal_report).read_text(encoding="utf-8")
@@ -325,25 +327,25 @@ def audited(record):
 @pytest.mark.slow
 def test_a_drawing_that_pays_is_audited_by_games_and_training_without_a_certificate_is_attacked(no_servers):
     general = [change for change in TINY if not change.startswith("method.")]
-    found = audited(run("empirical-denoiser", general))
-    assert not found.refuted and found.canary_attack is None and found.memberships
-    (fit,) = found.fits
+    result = audited(run("empirical-denoiser", general))
+    assert not result.refuted and result.canary_attack is None and result.memberships
+    (fit,) = result.fits
     assert fit.what == "drawing" and 0.8 * fit.priced < fit.epsilon <= fit.priced
-    assert found.bound.epsilon <= found.certificate == pytest.approx(fit.priced, rel=1e-3)
+    assert result.bound.epsilon <= result.certificate == pytest.approx(fit.priced, rel=1e-3)
 
     record = run("moments", general)
-    found = audited(record)
-    (fit,) = found.fits
+    result = audited(record)
+    (fit,) = result.fits
     assert fit.what == "class moments" and fit.faults == () and 0.9 * fit.priced < fit.epsilon <= fit.priced
-    assert not found.refuted and found.bound.canaries == 100
-    assert found.bound.epsilon <= found.certificate == pytest.approx(fit.priced, rel=1e-3)
-    told = (where().runs / record.run / "audit-internal.html").read_text()
-    assert "Of 100 games against what was asked of the records the attacker guessed" in told
+    assert not result.refuted and result.bound.canaries == 100
+    assert result.bound.epsilon <= result.certificate == pytest.approx(fit.priced, rel=1e-3)
+    reported = (where().runs / record.run / "audit-internal.html").read_text()
+    assert "Of 100 games against what was asked of the records the attacker guessed" in reported
 
     plain = ["method.training.steps=2", "method.network.kind=refinenet", "method.network.width=4"]
     record = run("dppm", [*general, *plain, "generation.hamiltonian.iterations=3"])
-    found = audited(record)
-    assert found.certificate is None and found.bound is None and not found.fits and found.memberships
+    result = audited(record)
+    assert result.certificate is None and result.bound is None and not result.fits and result.memberships
     assert "nothing that an audit could refute" in (where().runs / record.run / "audit-internal.html").read_text()
 
 
@@ -402,6 +404,6 @@ def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(no_
     assert len(secret) > 20 and not [(text[:40], one) for text in shown for one in secret if one in text]
     assert REAL in Path(record.internal_report).read_text()
 
-    found = audited(record)
-    assert [fit.what for fit in found.fits] == ["DP-SGD", "paid judge"] and not found.refuted
+    result = audited(record)
+    assert [fit.what for fit in result.fits] == ["DP-SGD", "paid judge"] and not result.refuted
     assert "paid judge, as its noise is" in (where().runs / record.run / "audit-internal.html").read_text()

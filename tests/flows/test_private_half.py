@@ -85,8 +85,8 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
     assert in_terms.following == tuple(spend.event for spend in plan.spends[1:]), "the budget must bear the rest"
     paying = [private.take_votes, private.fine_tune, evolution.vote, embedding.embed, release.generate_privately]
-    first = next(n for n, one in enumerate(book.asked) if one.stage is private.count_classes)
-    assert all(n > first for n, one in enumerate(book.asked) if one.stage in paying)
+    first = next(n for n, one in enumerate(book.calls) if one.stage is private.count_classes)
+    assert all(n > first for n, one in enumerate(book.calls) if one.stage in paying)
     drawn, own = book.of(release.generate), book.of(release.generate_privately)
     counts = own[0].given.wanted.counts if own else drawn[0].given.counts
     assert isinstance(counts, ClassCounts)
@@ -152,7 +152,7 @@ def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_
     shared = ["selection.classes=8", "generation.classes=queried", "judge.use=weigh", "judge.share=0.1"]
     plan = (run := planned("rapid", *shared, "matching.share=0.2", "matching.frequencies=50", *last.split())).plan
     run_plan(run)
-    paying = [one.given for one in book.asked if one.paid and hasattr(one.given, "order")]
+    paying = [one.given for one in book.calls if one.paid and hasattr(one.given, "order")]
     events = [one.events.paid if hasattr(one, "events") else (one.event,) for one in paying]
     for number, one in enumerate(paying):
         later = itertools.chain(*events[number + 1 :])
@@ -163,7 +163,7 @@ def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_
 def test_why_so_large_an_epsilon_is_wanted_reaches_the_ledger_and_no_cache_key():
     run = planned("dp-sgd", "privacy.epsilon=60", "privacy.reason=nobody sees it but us")
     plan = run.plan
-    asked = terms(plan)
-    assert asked.reason == "nobody sees it but us"
-    other = asked.model_copy(update={"reason": "another wording"})
-    assert canonical(asked) == canonical(other)
+    requested = terms(plan)
+    assert requested.reason == "nobody sees it but us"
+    other = requested.model_copy(update={"reason": "another wording"})
+    assert canonical(requested) == canonical(other)

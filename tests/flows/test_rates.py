@@ -18,8 +18,8 @@ ABSURD = ["fine_tuning.rates=[1000,1]", "pretraining.steps=300", "fine_tuning.wa
 
 @pytest.mark.slow
 def test_an_absurd_rate_gets_no_votes_and_all_that_was_tried_is_paid_for_once(no_servers, tmp_path, scans):  # noqa: F811
-    asked = [f"data.private={scans}", *TINY, *ABSURD, "fine_tuning.rates_share=.2", "fine_tuning.averages=[0.5]"]
-    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    requested = [f"data.private={scans}", *TINY, *ABSURD, "fine_tuning.rates_share=.2", "fine_tuning.averages=[0.5]"]
+    record = run("dp-sgd", requested, f"file://{tmp_path}/out")
     assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
     with where().ledger() as ledger:
         reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
@@ -42,7 +42,7 @@ def test_an_absurd_rate_gets_no_votes_and_all_that_was_tried_is_paid_for_once(no
     models = [(m["kind"], m["label"]) for _, m in where().store().ancestry(record.samples_artifact)]
     assert models.count(("TunedModel", Label.DP)) == 2 and models.count(("ChosenModel", Label.DP)) == 1
     assert ("RateVotes", Label.DP) in models
-    again = run("dp-sgd", [*asked, "generation.edition=1"])
+    again = run("dp-sgd", [*requested, "generation.edition=1"])
     cached = {stage.name: stage.cached for stage in again.stages}
     names = [name for name in cached if name.startswith(("fine-tune", "vote-for", "choose"))]
     assert len(names) == 4 and all(cached[name] for name in names)

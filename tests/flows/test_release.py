@@ -39,7 +39,7 @@ def client(prefect_server):
 
 
 @pytest.fixture
-def asked(client, run) -> FlowRun:
+def requested(client, run) -> FlowRun:
     """A run of the deployment, as the worker gets it."""
     deployment = client.create_deployment(client.create_flow(release), name="release", work_pool_name=POOL, path=".")
     yield client.create_flow_run_from_deployment(deployment, parameters={"run": run, "days": 1})
@@ -64,26 +64,26 @@ def decisions(run: str) -> list:
     return list(load_record(where().runs, run).decisions)
 
 
-def test_a_form_is_answered_while_no_worker_waits(client, run, asked):
+def test_a_form_is_answered_while_no_worker_waits(client, run, requested):
     with pytest.raises(Pause):
-        carried_out(client, asked)
-    assert client.read_flow_run(asked.id).state.name == "Suspended" and decisions(run) == []
-    form = form_in(client, asked)
+        carried_out(client, requested)
+    assert client.read_flow_run(requested.id).state.name == "Suspended" and decisions(run) == []
+    form = form_in(client, requested)
     assert list(form["properties"]) == ["decision", "name", "role", "reason", "licence"]
     assert form["properties"]["decision"]["enum"] == ["approve", "refuse"]
     assert form["properties"]["licence"]["default"] == "CC0-1.0"
-    (shown,) = client.read_artifacts(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[asked.id])))
+    (shown,) = client.read_artifacts(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[requested.id])))
     assert shown.key == "release" and "For the person who decides" in shown.data
 
     for wrong in ({"decision": "perhaps"}, {"name": " "}):
-        assert client.resume_flow_run(asked.id, run_input={**ANSWER, **wrong}).status == "REJECT"
-    assert client.resume_flow_run(asked.id, run_input={**ANSWER, "licence": "free"}).status == "ACCEPT"
+        assert client.resume_flow_run(requested.id, run_input={**ANSWER, **wrong}).status == "REJECT"
+    assert client.resume_flow_run(requested.id, run_input={**ANSWER, "licence": "free"}).status == "ACCEPT"
     with pytest.raises(Pause):  # SPDX knows no such licence, so that the form is shown again
-        carried_out(client, asked)
+        carried_out(client, requested)
     assert decisions(run) == []
 
-    assert client.resume_flow_run(asked.id, run_input=ANSWER).status == "ACCEPT"
-    assert "name as typed, not verified" in carried_out(client, asked)
+    assert client.resume_flow_run(requested.id, run_input=ANSWER).status == "ACCEPT"
+    assert "name as typed, not verified" in carried_out(client, requested)
     (decision,) = decisions(run)
     assert (decision.decision, decision.name, decision.licence) == ("approved", "A. Jones", "CC-BY-4.0")
     assert not decision.is_signed
@@ -125,7 +125,7 @@ def test_latest_is_no_name_in_a_form(client, run):
         release("latest")
 
 
-def test_the_question_goes_to_the_worker_where_there_is_one(client, run, asked):
+def test_the_question_goes_to_the_worker_where_there_is_one(client, run, requested):
     api = PREFECT_API_URL.value()
     assert requests.server() == api
     assert requests.ask(api, run, 3) == "", "no worker is online"

@@ -59,9 +59,9 @@ def test_the_private_images_are_compared_with_public_ones_before_their_noise(boo
     given = []
     monkeypatch.setattr(checks, "check_private", lambda order, *others: given.extend(others) or order.private)
     run_plan(planned("rapid", "data.public_noise=0.1"))
-    noised, found = book.of(public.load_public)
-    assert (noised.given.data.public_noise, found.given.data.public_noise) == (0.1, 0)
-    assert given[1].digest == made(book, found) and book.of(public.pretrain)[0].given.public.images.digest == made(
+    noised, result = book.of(public.load_public)
+    assert (noised.given.data.public_noise, result.given.data.public_noise) == (0.1, 0)
+    assert given[1].digest == made(book, result) and book.of(public.pretrain)[0].given.public.images.digest == made(
         book, noised
     )
 
@@ -107,8 +107,8 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
 
 def test_votes_of_a_method_without_a_base_compare_with_the_images_which_no_drawing_is_given(book):
     run_plan(planned(BASELINE_METHOD, "method.votes=true"))
-    (loaded,), (asked,) = (book.of(stage) for stage in (public.load_public, private.take_votes))
-    assert loaded and asked.given.inputs.public.images == PublicImages(digest=f"{1:064d}", label="PUBLIC")
+    (loaded,), (requested,) = (book.of(stage) for stage in (public.load_public, private.take_votes))
+    assert loaded and requested.given.inputs.public.images == PublicImages(digest=f"{1:064d}", label="PUBLIC")
     own, *_ = book.of(release.generate)
     assert own.given.inputs.public.images is None and own.given.inputs.votes
 
@@ -166,7 +166,7 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
 
 def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
     """Neither the number of images nor the way they are drawn again reaches what the prototypes are kept under."""
-    asked = []
+    requested = []
     for images in (50, 500):
         again = ["method.members=3", "method.key=two", "method.prototypes=2", f"generation.images={images}"]
         run_plan(planned("dp-ensemble", *again, f"generation.redraw={images / 1000}"))
@@ -175,9 +175,9 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
         assert first.paid and first.given.prototypes is True and first.given.wanted.images == 20
         assert from_them.given.inputs.prototypes is not None and from_them.given.images == images and from_them.paid
         assert public_alone.given.inputs.prototypes is None
-        asked.append([canonical(vars(first.given)[name]) for name in ("events", "wanted", "order", "inputs")])
-        book.asked.clear()
-    assert asked[0] == asked[1]
+        requested.append([canonical(vars(first.given)[name]) for name in ("events", "wanted", "order", "inputs")])
+        book.calls.clear()
+    assert requested[0] == requested[1]
 
 
 def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):
@@ -192,7 +192,7 @@ def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):
         assert first.given.inputs.public.images is not None and from_them.inputs.public.images is None
         assert from_them.inputs.settings.method.branch == branch and from_them.images == images
         given.append([canonical(vars(first.given)[name]) for name in ("events", "wanted", "order", "inputs")])
-        book.asked.clear()
+        book.calls.clear()
     assert given[0] == given[1]
 
 
@@ -256,8 +256,8 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     load_images(settings, plan, book)
     (read,) = book.of(public.load_public)
     data, size, seed = read.given.data, read.given.size, read.given.seed
-    found = sources.load(data.public, sources.Reading(part="all", size=size, channels=data.channels, seed=seed))
-    assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
+    result = sources.load(data.public, sources.Reading(part="all", size=size, channels=data.channels, seed=seed))
+    assert result.pixels.shape[1:] == plan.facts.shape == (1, *expected)
 
 
 @pytest.mark.parametrize("changes", [[], ["data.size=10"]])
@@ -298,8 +298,8 @@ def test_public_pictures_of_two_sizes_are_brought_to_that_of_the_private_ones(tm
     load_images(settings, plan, book)
     (read,) = book.of(public.load_public)
     data, size = read.given.data, read.given.size
-    found = sources.load(data.public, sources.Reading(part="all", size=size, channels=data.channels))
-    assert found.pixels.shape[1:] == plan.facts.shape == (1, 8, 8) and len(found) == 6
+    result = sources.load(data.public, sources.Reading(part="all", size=size, channels=data.channels))
+    assert result.pixels.shape[1:] == plan.facts.shape == (1, 8, 8) and len(result) == 6
 
 
 def test_the_books_stages_return_what_they_say():
@@ -337,13 +337,13 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
 
 
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):
-    asked = []
-    monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
+    requested = []
+    monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: requested.append(list(events)) or "")
     run = planned("dp-sgd")
     plan = run.plan
     own = [spend.event for spend in plan.spends]
     run_plan(run, Wishes(following=(*own, *own)))
-    assert asked == [own * 3]
+    assert requested == [own * 3]
 
 
 @pytest.mark.parametrize("coded", [False, True])
@@ -387,7 +387,7 @@ def test_a_public_half_of_chosen_classes_that_fails_stops_the_run_after_the_vote
     with pytest.raises(Refused, match="and the votes for public classes alone were spent: too far"):
         run_plan(planned("rapid", "selection.classes=8"))
     assert stages(book)[-1] == "rehearse" and book.of(selection.vote)
-    book.asked.clear()
+    book.calls.clear()
     with pytest.raises(Refused, match="and nothing was spent: too far"):
         run_plan(planned("rapid", "selection.classes=8", "latent.kind=kl"))
     assert stages(book)[-1] == "rehearse" and not book.of(selection.vote)
@@ -402,7 +402,7 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
         (first,), (drawn, plain, *_) = book.of(release.generate_privately), book.of(release.generate)
         seen.append((first.given.inputs.settings, plain.given.inputs.settings, first.given.wanted, first.given.events))
         assert (drawn.given.counts is not None) == (classes == "queried") and first.given.wanted.counts is None
-        book.asked.clear()
+        book.calls.clear()
     assert seen[0] == seen[1]
 
 
@@ -433,11 +433,13 @@ def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_
         assert run_plan(planned(), Wishes(go_on=True)) == "record"
         with where().ledger() as ledger:
             (entry,) = ledger.entries()
-            told = gate.went_on([entry], "digits", entry.body["artifact"])
+            reported = gate.went_on([entry], "digits", entry.body["artifact"])
             assert ledger.total("digits").spends == 0
     assert entry.kind == "override" and entry.body["missing"] == book.worse[0]
-    assert "went on with --go-on" in told[0].reason and told[0].kind == "rehearsal"
-    assert told[0].reason.startswith(name or "whoever ran it") and "login-of-grace" not in json.dumps(entry.public())
+    assert "went on with --go-on" in reported[0].reason and reported[0].kind == "rehearsal"
+    assert reported[0].reason.startswith(name or "whoever ran it") and "login-of-grace" not in json.dumps(
+        entry.public()
+    )
     assert gate.went_on([entry], "another set", entry.body["artifact"]) == ()
     assert "fine-tune" in stages(book)
 
@@ -446,7 +448,7 @@ def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_
 def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_same_constants(
     method, monkeypatch, tmp_path
 ):
-    decoded, asked = [], []
+    decoded, requested = [], []
     load = ImageFile.ImageFile.load
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: (decoded.append(self.filename), load(self))[1])
     monkeypatch.setattr(rehearse, "call_run", lambda name: None)
@@ -461,11 +463,11 @@ def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_
                     Image.new("L", (16, 16), 7).save(path)
             monkeypatch.setattr(rehearse, "Journal", lambda *_, book=book: book)
             rehearse.rehearse_public(plan_run(method, changes=[f"data.private={folder}", *declared]), "rehearse-1")
-            told = [(one.stage.name, canonical(vars(one.given))) for one in book.asked]
-            assert told[-1][0] == "rehearse" and str(folder) not in repr(told) and "scans" not in repr(told)
-            asked.append(told)
+            reported = [(one.stage.name, canonical(vars(one.given))) for one in book.calls]
+            assert reported[-1][0] == "rehearse" and str(folder) not in repr(reported) and "scans" not in repr(reported)
+            requested.append(reported)
         assert not is_there(where().ledger_url), "not even a ledger is made"
-    assert asked[0] == asked[1] and not [path for path in decoded if "scans" in str(path)]
+    assert requested[0] == requested[1] and not [path for path in decoded if "scans" in str(path)]
 
 
 @pytest.mark.parametrize(
@@ -483,10 +485,10 @@ def test_the_run_after_a_rehearsal_makes_nothing_public_that_the_rehearsal_did_n
     with home_at(tmp_path / "home"):
         rehearse.rehearse_public(planned("rapid", *changes), "rehearse-1")
 
-    def learnt(kept):
+    def learnt(retained):
         return {
             one.stage.name
-            for one in kept.asked
+            for one in retained.calls
             if isinstance(one.stage, Stage) and one.stage.fn.__module__ == "tasks.public"
         }
 
@@ -498,7 +500,7 @@ def test_what_would_not_be_published_is_refused_before_anything_is_made(book):
     for to in (".", "out", "s3://bucket/out"):
         with pytest.raises(Refused, match=r"nothing was begun .* --accept-claim"):
             run_plan(planned("dppm"), Wishes(to))
-    assert book.asked == []
+    assert book.calls == []
     assert run_plan(planned("dppm")) == "record"
 
 

@@ -132,17 +132,19 @@ def test_what_needs_classes_is_refused_in_one_line(sides):
         ("dp-sgd", "judge.use=weigh", "the private images are of 1 class, which leaves a judge nothing to learn"),
         ("rapid", "method.votes=true", "the public images are one class"),
     ]:
-        with pytest.raises(BadInput, match=words) as told:
+        with pytest.raises(BadInput, match=words) as reported:
             plan_for(*preflight(resolve(method, changes=[*changes, change]))[:2])
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
 
 
 def test_a_flat_folder_is_checked(no_servers, sides, monkeypatch, capsys):
     private, public = sides
     monkeypatch.setattr("sys.argv", ["sfumato", "check", str(private), "--public", str(public)])
     main()
-    told = " ".join(capsys.readouterr().out.split())
-    assert "300 images in 1 class;" in told and "the private images have no labels, so all are one class" in told
+    reported = " ".join(capsys.readouterr().out.split())
+    assert (
+        "300 images in 1 class;" in reported and "the private images have no labels, so all are one class" in reported
+    )
 
 
 @pytest.mark.slow
@@ -162,5 +164,5 @@ def test_a_run_of_one_class_is_audited(no_servers, sides, method):
         method,
         [*(one for one in short(method) if "baseline" not in one), *changes, *(latent if method == "dp-sgd" else [])],
     )
-    found = audit_flow.audit_run.fn(record.run, 40).audit
-    assert found.bound is not None and not found.refuted and found.memberships
+    result = audit_flow.audit_run.fn(record.run, 40).audit
+    assert result.bound is not None and not result.refuted and result.memberships

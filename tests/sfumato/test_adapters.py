@@ -108,10 +108,10 @@ def test_members_trained_and_asked_together_are_those_of_a_loop(monkeypatch):
     for guidance in (0.0, 2.0):
         parts = list(adapters.deviations(heads, features, y, guidance))
         assert [len(part) for part in parts] == [2, 2, 1]
-        asked = noise + SCHEDULE.signal(t) * torch.cat(parts)
+        requested = noise + SCHEDULE.signal(t) * torch.cat(parts)
         with torch.no_grad():
             one_by_one = torch.stack([guided(member, guidance)(x, t, y) for member in alone])
-        torch.testing.assert_close(asked, one_by_one, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(requested, one_by_one, rtol=1e-4, atol=1e-4)
     assert (alone[0].up - alone[1].up).abs().max() > 1e-2, "they have learnt, each something else"
 
 

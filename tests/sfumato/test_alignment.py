@@ -102,13 +102,13 @@ def test_transport_of_flat_covariances_stays_finite():
 def test_more_noise_leaves_less_of_a_class_and_an_empty_class_takes_the_shared_covariance():
     reference = public()
     classes = [blob(5), blob(6), torch.zeros(0, D)]
-    kept = []
+    retained = []
     for noise in (1.0, 3e3, 1e6):
         maps = fitted(moments(classes, reference, noise), reference)
-        kept.append(float(maps.own[:2].mean()))
+        retained.append(float(maps.own[:2].mean()))
         assert maps.there.isfinite().all() and maps.back.isfinite().all() and maps.centres.isfinite().all()
         assert 2 in maps.shared and maps.weights[2].sum() == pytest.approx(1.0)
-    assert kept[0] > 0.9 and kept[0] > kept[1] > kept[2] - 1e-9 and kept[2] < alignment.OWN
+    assert retained[0] > 0.9 and retained[0] > retained[1] > retained[2] - 1e-9 and retained[2] < alignment.OWN
 
 
 def test_shrinking_beats_what_was_seen():
@@ -116,9 +116,9 @@ def test_shrinking_beats_what_was_seen():
     reference = public()
     truth = torch.cov(blob(5, 100_000).double().T, correction=0)
     for noise in (30.0, 300.0, 3000.0):
-        found = moments([blob(5), blob(6)], reference, noise)
-        ours = alignment.covariances(found, reference)[0][0]
-        seen = unpacked(found.seconds)[0] / 4000
+        result = moments([blob(5), blob(6)], reference, noise)
+        ours = alignment.covariances(result, reference)[0][0]
+        seen = unpacked(result.seconds)[0] / 4000
         assert (ours - truth).norm() < (seen - truth).norm() * 1.05
 
 
@@ -134,9 +134,9 @@ def test_fine_shapes_have_the_level_at_which_they_were_seen_and_not_that_of_the_
         for n in (400, 3000)
     ]
     noise = 40.0
-    found = alignment.covariances(moments(smooth, reference, noise), reference)[0]
+    result = alignment.covariances(moments(smooth, reference, noise), reference)[0]
     coarse, fine = turn[:8].double(), turn[8:].double()
-    for covariance, own in zip(found, smooth, strict=True):
+    for covariance, own in zip(result, smooth, strict=True):
         truth = torch.cov(own.double().T)
         for along, off in ((coarse, 0.2), (fine, 0.6)):
             level, right = ((along @ matrix @ along.T).trace() for matrix in (covariance, truth))
@@ -150,8 +150,8 @@ def test_a_level_without_variance_or_with_a_negative_one_stays_above_nothing():
     directions = torch.linalg.eigh(reference.inner).eigenvectors
     for seen in (torch.zeros(D, D, dtype=torch.float64), -reference.inner):
         known: dict = {"noise": 1e-6, "records": 4000.0, "unsure": 0.5}
-        found = alignment.levelled(reference.inner, seen, directions, **known)
-        assert torch.linalg.eigvalsh(found).min() > 0 and found.trace() < 0.05 * reference.inner.trace()
+        result = alignment.levelled(reference.inner, seen, directions, **known)
+        assert torch.linalg.eigvalsh(result).min() > 0 and result.trace() < 0.05 * reference.inner.trace()
 
 
 def test_cells_are_drawn_by_their_counts():
@@ -190,15 +190,15 @@ def refined_moments(z, reference, cells, noise=0.0, rounds=3, residual=50.0):
     released = replace(moments([z], reference), residual=residual, round_noise=noise + 1e-9)
     spreads, _ = alignment.covariances(released, reference)
     middle = alignment.centres(released.counts, released.sums, released.mean_noise, reference)[:, 0]
-    away, y, asked = z.double() - reference.mean, torch.zeros(len(z), dtype=torch.long), []
+    away, y, requested = z.double() - reference.mean, torch.zeros(len(z), dtype=torch.long), []
     centres = alignment.starting(spreads, cells)
     for _ in range(rounds):
         cell = alignment.nearest(away, y, middle[:, None] + centres)
         sums = torch.zeros(cells, D + 1, dtype=torch.float64)
         sums.index_add_(0, cell, alignment.weighed(away - middle, residual))
-        asked.append((sums + noise * torch.randn(sums.shape, generator=generator, dtype=torch.float64))[None])
-        centres, _ = alignment.refined(asked[-1], released, spreads)
-    return replace(released, rounds=torch.stack(asked))
+        requested.append((sums + noise * torch.randn(sums.shape, generator=generator, dtype=torch.float64))[None])
+        centres, _ = alignment.refined(requested[-1], released, spreads)
+    return replace(released, rounds=torch.stack(requested))
 
 
 def test_own_cells_find_what_a_class_consists_of_and_leave_its_covariance_as_it_is():

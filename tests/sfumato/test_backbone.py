@@ -47,10 +47,10 @@ def test_rounded_products_as_on_a_gpu_teach_it_as_much(trained, monkeypatch):
 
 
 def test_whitened_features_have_mean_0_and_deviation_1_on_public_images(trained):
-    found = trained.backbone.whitened(to_unit(bars().pixels), 4)
-    assert found.shape == (240, 4)
-    assert found.mean(0).abs().max() < 0.1
-    assert torch.allclose(found.T @ found / len(found), torch.eye(4), atol=0.15)
+    result = trained.backbone.whitened(to_unit(bars().pixels), 4)
+    assert result.shape == (240, 4)
+    assert result.mean(0).abs().max() < 0.1
+    assert torch.allclose(result.T @ result / len(result), torch.eye(4), atol=0.15)
 
 
 def test_the_same_seed_gives_the_same_features(trained):

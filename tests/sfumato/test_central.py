@@ -41,12 +41,12 @@ def test_the_divisor_is_a_public_constant_whatever_was_counted():
 def test_what_stands_out_from_the_noise_is_kept_and_the_rest_is_the_public_mean():
     sums = torch.zeros(1, 2, 2, NUMBERS, dtype=torch.float64)
     sums[0, 0, 0], sums[0, 0, 1] = 40.0, 0.5
-    found = images(sums, cells=2)
-    assert found.x.shape == (4, *SHAPE) and found.y.tolist() == [0, 0, 1, 1]
+    result = images(sums, cells=2)
+    assert result.x.shape == (4, *SHAPE) and result.y.tolist() == [0, 0, 1, 1]
     # 40 in each number over 100 records is .4 in each, of norm 1.6; the noise takes a little of it.
-    assert torch.allclose(found.x[0], torch.full(SHAPE, -0.1), atol=0.01)
-    assert torch.equal(found.x[1], torch.full(SHAPE, -0.5)) and torch.equal(found.x[2], torch.full(SHAPE, -0.5))
-    assert found.weights.tolist() == [1.0, 0.0, 0.0, 0.0], "a class of which nothing stands out is not shown"
+    assert torch.allclose(result.x[0], torch.full(SHAPE, -0.1), atol=0.01)
+    assert torch.equal(result.x[1], torch.full(SHAPE, -0.5)) and torch.equal(result.x[2], torch.full(SHAPE, -0.5))
+    assert result.weights.tolist() == [1.0, 0.0, 0.0, 0.0], "a class of which nothing stands out is not shown"
     far = images(sums * 1000, cells=2)
     assert float((far.x[0] + 0.5).norm()) == pytest.approx(RADIUS, rel=1e-4), "no farther than any record counts"
 

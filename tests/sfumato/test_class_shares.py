@@ -39,9 +39,9 @@ def declared(shares, **changes):
     ids=["counts", "not-one-in-all", "positions", "a-name-before-a-position"],
 )
 def test_only_proportions_count_and_a_class_that_is_left_out_gets_nothing(given, expected):
-    found = declared(given)
-    assert shares_of(found, NAMES) == pytest.approx(expected) and list(found.shares) == list(NAMES)
-    assert with_shares(found, NAMES) == found, "what is filled in stays as it is"
+    result = declared(given)
+    assert shares_of(result, NAMES) == pytest.approx(expected) and list(result.shares) == list(NAMES)
+    assert with_shares(result, NAMES) == result, "what is filled in stays as it is"
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ QUERIED = Generation(classes="queried")
     ids=["below-0", "nothing-left", "cut", "evenly", "cut-twice", "all-at-the-bound"],
 )
 def test_counts_with_noise_become_shares(noisy, largest, expected):
-    found = shares_of(QUERIED.model_copy(update={"largest_share": largest}), NAMES, torch.tensor(noisy))
-    assert found == pytest.approx(expected) and sum(found) == pytest.approx(1)
+    result = shares_of(QUERIED.model_copy(update={"largest_share": largest}), NAMES, torch.tensor(noisy))
+    assert result == pytest.approx(expected) and sum(result) == pytest.approx(1)
 
 
 @given(st.lists(st.floats(-100, 1e4), min_size=2, max_size=30), st.floats(0, 1), st.integers(1, 3000))
@@ -163,12 +163,17 @@ def test_the_most_images_of_a_class():
 
 
 def test_a_report_says_where_shares_come_from():
-    told = class_shares(declared({"cat": 3, "dog": 1}), NAMES)
-    assert "Declared by the custodian" in told.source and told.counts == {}
-    assert told.rows(10) == [["cat", "75.00%", "8"], ["dog", "25.00%", "2"], ["1", "0.00%", "0"]]
-    asked = class_shares(QUERIED, NAMES, torch.tensor([30, -4, 10]))
-    assert "discrete Gaussian noise of parameter 10" in asked.source and asked.rows(4)[1] == ["dog", "0.00%", "0", "-4"]
-    written = json.loads(asked.model_dump_json())["counts"]
+    reported = class_shares(declared({"cat": 3, "dog": 1}), NAMES)
+    assert "Declared by the custodian" in reported.source and reported.counts == {}
+    assert reported.rows(10) == [["cat", "75.00%", "8"], ["dog", "25.00%", "2"], ["1", "0.00%", "0"]]
+    requested = class_shares(QUERIED, NAMES, torch.tensor([30, -4, 10]))
+    assert "discrete Gaussian noise of parameter 10" in requested.source and requested.rows(4)[1] == [
+        "dog",
+        "0.00%",
+        "0",
+        "-4",
+    ]
+    written = json.loads(requested.model_dump_json())["counts"]
     assert written == {"cat": 30, "dog": -4, "1": 10} and {type(count) for count in written.values()} == {int}, (
         "fractions of counts with float noise named the exact count in 18 of 20 cards"
     )

@@ -41,7 +41,7 @@ def test_all_that_goes_on_from_one_noised_image_has_its_neighbour_and_only_the_c
     shown = continued(model, 12, 4, seed=3)
     assert shown.noised.shape == (3, *SHAPE) and len(shown.images) == 12 and shown.images.classes == NAMES
     assert shown.images.labels.tolist() == [0, 1, 2, 3, 1, 2, 3, 0, 2, 3, 0, 1], "its own class, then those after it"
-    latents = torch.stack([x for x, t, y in model.parts.public.asked if set(t.tolist()) == {15}][0].split(4))
+    latents = torch.stack([x for x, t, y in model.parts.public.calls if set(t.tolist()) == {15}][0].split(4))
     assert (latents == latents[:, :1]).all(), "one noised image each"
     settings, parts = model.settings, model.parts
     first = torch.tensor([0, 1, 2])

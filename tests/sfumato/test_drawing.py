@@ -43,12 +43,12 @@ def shaded(settings, parts, y, generator):
 def test_classes_come_in_order_and_as_evenly_as_the_count_allows(count, each, monkeypatch):
     monkeypatch.setattr(drawing, "CHUNK", 3)
     steps = []
-    found = draw_images(shaded, SETTINGS, parts(), facts(), count, CPU, lambda *step: steps.append(step))
-    assert np.bincount(found.labels, minlength=4).tolist() == each
-    assert found.labels.tolist() == sorted(found.labels) and found.classes == tuple("abcd")
-    assert found.pixels.shape == (count, *SHAPE)
-    told = np.round((found.labels / 10 + 1) * 127.5)
-    assert np.array_equal(found.pixels[:, 0, 0, 0], told), "each image stands beside the class it was drawn for"
+    result = draw_images(shaded, SETTINGS, parts(), facts(), count, CPU, lambda *step: steps.append(step))
+    assert np.bincount(result.labels, minlength=4).tolist() == each
+    assert result.labels.tolist() == sorted(result.labels) and result.classes == tuple("abcd")
+    assert result.pixels.shape == (count, *SHAPE)
+    reported = np.round((result.labels / 10 + 1) * 127.5)
+    assert np.array_equal(result.pixels[:, 0, 0, 0], reported), "each image stands beside the class it was drawn for"
     assert steps[-1] == (count, count) and [done for done, _ in steps] == sorted({*range(3, count, 3), count})
 
 
@@ -83,14 +83,14 @@ def test_points_of_a_priced_drawing_stand_behind_its_images_in_their_order(monke
 def test_some_of_each_class_are_found_wherever_they_stand_and_missing_ones_are_black():
     labels = np.array([2, 0, 2, 1, 0, 2, 0])
     pixels = np.arange(1, 8, dtype=np.uint8).reshape(7, 1, 1, 1)
-    found = some_of_each(ImageSet(pixels, labels, tuple("abcd")), 2)
-    assert found[:, 0, 0, 0].tolist() == [2, 5, 4, 0, 1, 3, 0, 0]
+    result = some_of_each(ImageSet(pixels, labels, tuple("abcd")), 2)
+    assert result[:, 0, 0, 0].tolist() == [2, 5, 4, 0, 1, 3, 0, 0]
 
 
 def test_what_is_shown_of_a_class_is_spread_over_it():
     pixels = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
-    found = some_of_each(ImageSet(pixels, np.zeros(10, np.int64), ("a",)), 3)
-    assert found[:, 0, 0, 0].tolist() == [0, 3, 6]
+    result = some_of_each(ImageSet(pixels, np.zeros(10, np.int64), ("a",)), 3)
+    assert result[:, 0, 0, 0].tolist() == [0, 3, 6]
 
 
 def test_images_may_bring_labels_of_their_own(monkeypatch):
@@ -105,14 +105,14 @@ def test_images_may_bring_labels_of_their_own(monkeypatch):
         assert (u[:, :, -1] == 0.25).all()
         return u[:, :, :-1], torch.arange(len(u)) % 2
 
-    found = draw_images(with_row, SETTINGS, parts(), facts(), 8, CPU, labels=read)
-    assert found.labels.tolist() == [0, 1, 0, 0, 1, 0, 0, 1] and found.classes == tuple("abcd")
-    assert found.pixels.shape == (8, *SHAPE)
-    assert np.array_equal(found.pixels, draw_images(shaded, SETTINGS, parts(), facts(), 8, CPU).pixels)
+    result = draw_images(with_row, SETTINGS, parts(), facts(), 8, CPU, labels=read)
+    assert result.labels.tolist() == [0, 1, 0, 0, 1, 0, 0, 1] and result.classes == tuple("abcd")
+    assert result.pixels.shape == (8, *SHAPE)
+    assert np.array_equal(result.pixels, draw_images(shaded, SETTINGS, parts(), facts(), 8, CPU).pixels)
 
 
 def test_the_public_picture_asks_public_classes_in_turn_and_no_tuned_model():
-    asked = []
+    requested = []
 
     class Spy(nn.Module):
         def class_rows(self):
@@ -125,7 +125,7 @@ def test_the_public_picture_asks_public_classes_in_turn_and_no_tuned_model():
             return "rest"
 
         def forward(self, x, t, y):
-            asked.append((t, y))
+            requested.append((t, y))
             return x
 
     def forbidden(*_):
@@ -134,8 +134,8 @@ def test_the_public_picture_asks_public_classes_in_turn_and_no_tuned_model():
     y = torch.zeros(7, dtype=torch.long)
     x = draw_public(SETTINGS, parts(Spy(), forbidden), y, torch.Generator().manual_seed(0))
     assert x.shape == (7, *SHAPE) and x.abs().max() <= 1
-    assert all(classes.tolist() == [0, 1, 2, 0, 1, 2, 0] for _, classes in asked)
-    assert [int(t[0]) for t, _ in asked] == [20, 15, 10, 5]
+    assert all(classes.tolist() == [0, 1, 2, 0, 1, 2, 0] for _, classes in requested)
+    assert [int(t[0]) for t, _ in requested] == [20, 15, 10, 5]
 
 
 class Noted(nn.Module):
@@ -143,10 +143,10 @@ class Noted(nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        self.model, self.asked = model, []
+        self.model, self.calls = model, []
 
     def forward(self, x, t, y):
-        self.asked.append((int(t.max()), sorted(set(y.tolist()))))
+        self.calls.append((int(t.max()), sorted(set(y.tolist()))))
         return self.model(x, t, y)
 
 
@@ -154,15 +154,15 @@ def test_what_was_drawn_is_refined_by_the_public_model_of_no_class_from_a_small_
     own = parts()
     public = Noted(own.public)
     refining = [f"generation.refine={share}" for share in (0.0, 0.05, 0.5)]
-    found = []
+    result = []
     for change in refining:
         settings = resolve("dp-sgd", changes=["schedule.timesteps=20", "seed=3", "generation.refine_steps=4", change])
-        found.append(draw_images(shaded, settings, parts(public), facts(), 40, CPU).pixels.astype(float))
+        result.append(draw_images(shaded, settings, parts(public), facts(), 40, CPU).pixels.astype(float))
         if change == refining[0]:
-            assert public.asked == [], "nothing is refined unless someone wants it"
-    times = [time for time, _ in public.asked]
-    assert max(times) == 10 and all(classes == [-1] for _, classes in public.asked)
-    plain, little, much = found
+            assert public.calls == [], "nothing is refined unless someone wants it"
+    times = [time for time, _ in public.calls]
+    assert max(times) == 10 and all(classes == [-1] for _, classes in public.calls)
+    plain, little, much = result
     assert 0 < np.abs(little - plain).mean() < np.abs(much - plain).mean()
 
 
@@ -177,5 +177,5 @@ def test_refining_takes_noise_away_from_what_the_public_model_knows():
             return (x - signal * known) / noise
 
     settings = resolve("dp-sgd", changes=["schedule.timesteps=20", "generation.refine=0.2"])
-    found = draw_images(shaded, settings, parts(Knows()), facts(), 8, CPU).pixels
-    assert np.abs(found.astype(float) - 127.5).max() <= 1
+    result = draw_images(shaded, settings, parts(Knows()), facts(), 8, CPU).pixels
+    assert np.abs(result.astype(float) - 127.5).max() <= 1

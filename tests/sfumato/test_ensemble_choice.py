@@ -10,8 +10,8 @@ from sfumato.stage_steps import stated
 from tests.sfumato.test_recipe import facts, recipe
 
 
-def ensemble(*changes, **told):
-    return recipe(*changes, method="dp-ensemble", **told)
+def ensemble(*changes, **reported):
+    return recipe(*changes, method="dp-ensemble", **reported)
 
 
 def test_members_are_heads_of_few_records_and_no_more_than_answer_in_time():
@@ -28,9 +28,9 @@ def test_as_many_images_are_paid_for_as_deviations_of_some_norm_bear():
 
 @pytest.mark.parametrize("minutes", [20, 60, 150])
 def test_members_paid_images_and_what_learns_from_them_have_a_share_of_the_time(minutes):
-    told = facts(records=60_000)
+    reported = facts(records=60_000)
     settings = ensemble(f"recipe.minutes={minutes}", records=60_000)
-    declared = Declared(told, 60_000, frozenset())
+    declared = Declared(reported, 60_000, frozenset())
     costs = stage_costs(settings, declared)
     assert {"members", "prototypes", "distillation", "drawing", "pretraining", "latent"} == set(costs)
     seconds = sum(cost * stated(name, settings, declared) for name, cost in costs.items())
@@ -49,9 +49,9 @@ def test_whole_denoisers_and_images_that_are_paid_one_by_one_when_a_person_asks(
 def test_the_plan_pays_for_the_images_at_a_norm_that_cuts_little():
     """The rule of thumb against the plan's own price, where a class has as many images as the rule allows."""
     settings = ensemble("recipe.minutes=600", "privacy.delta=1e-5", records=60_000)
-    told = facts(records=60_000)
-    plan = METHODS["dp-ensemble"].plan(settings, told)
+    reported = facts(records=60_000)
+    plan = METHODS["dp-ensemble"].plan(settings, reported)
     (event,) = [spend.event for spend in plan.spends]
-    radius = voices(settings, told) / (2 * unit_cost(settings)) / event.noise_multiplier
+    radius = voices(settings, reported) / (2 * unit_cost(settings)) / event.noise_multiplier
     paid = settings.method.prototypes * 10
     assert event.count == paid and radius == pytest.approx(10 * 1000 * 10 / FOR_ONE_IMAGE / paid**0.5, rel=0.1)

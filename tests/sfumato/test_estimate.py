@@ -123,8 +123,8 @@ def test_memory_follows_the_physical_batch(monkeypatch):
 @pytest.mark.parametrize("changes", [[], ["latent.kind=kl", "latent.width=4"], ["matching.share=0.2", *FEW]])
 def test_the_probe_really_runs(changes):
     settings, facts, _ = preflight(resolve("dp-sgd", changes=["network.width=8", *changes]))
-    found = estimate(settings, plan_for(settings, facts))
-    assert OVERHEAD_SECONDS / 60 < found.minutes < 1e4 and found.gigabytes > module.BASE_GIGABYTES
+    result = estimate(settings, plan_for(settings, facts))
+    assert OVERHEAD_SECONDS / 60 < result.minutes < 1e4 and result.gigabytes > module.BASE_GIGABYTES
 
 
 def test_a_slow_first_round_is_not_what_a_step_takes(monkeypatch):

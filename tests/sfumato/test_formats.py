@@ -56,10 +56,10 @@ def same_weights(one, other):
 def test_images_come_back(tmp_path, channels):
     images = picture_set(count=7, classes=("näch", "a/b", ""), channels=channels)
     formats.save_images(tmp_path, images)
-    found = formats.load_images(tmp_path)
-    assert found.classes == images.classes
-    assert found.pixels.dtype == np.uint8 and np.array_equal(found.pixels, images.pixels)
-    assert found.labels.dtype == np.int64 and np.array_equal(found.labels, images.labels)
+    result = formats.load_images(tmp_path)
+    assert result.classes == images.classes
+    assert result.pixels.dtype == np.uint8 and np.array_equal(result.pixels, images.pixels)
+    assert result.labels.dtype == np.int64 and np.array_equal(result.labels, images.labels)
 
 
 def test_points_come_back_in_full_and_images_without_them_as_the_denoisers_see_them(tmp_path):
@@ -86,13 +86,13 @@ def test_a_part_of_a_set_with_no_images_of_one_class_keeps_its_class(tmp_path):
 def test_a_denoiser_comes_back_frozen_and_predicts_the_same(tmp_path, network, classes):
     model = scrambled(build(network, SHAPE, classes)).eval()
     formats.save_denoiser(tmp_path, model, network, SHAPE, classes)
-    found = formats.load_denoiser(tmp_path, CPU)
-    same_weights(model.state_dict(), found.state_dict())
+    result = formats.load_denoiser(tmp_path, CPU)
+    same_weights(model.state_dict(), result.state_dict())
     x, t, y = torch.randn(4, *SHAPE), torch.tensor([1, 10, 500, 1000]), torch.tensor([0, 1, 2, 0])
     with torch.no_grad():
         expected = model(x, t, y)
-        assert expected.abs().max() > 0 and torch.equal(found(x, t, y), expected)
-    assert not found.training and not any(parameter.requires_grad for parameter in found.parameters())
+        assert expected.abs().max() > 0 and torch.equal(result(x, t, y), expected)
+    assert not result.training and not any(parameter.requires_grad for parameter in result.parameters())
 
 
 @pytest.mark.parametrize("prediction", [{"prediction": "velocity"}, {"prediction": "edm", "sigma_data": 0.4}], ids=str)
@@ -100,28 +100,28 @@ def test_a_denoiser_that_needs_levels_comes_back_with_those_of_its_schedule(tmp_
     network, levels = MLP.model_copy(update=prediction), torch.linspace(1, 0.01, 51)
     model = scrambled(build(network, SHAPE, 3, alpha_bar=levels)).eval()
     formats.save_denoiser(tmp_path, model, network, SHAPE, 3)
-    found = formats.load_denoiser(tmp_path, CPU)
-    assert torch.equal(found.prediction.alpha_bar, levels)
+    result = formats.load_denoiser(tmp_path, CPU)
+    assert torch.equal(result.prediction.alpha_bar, levels)
     x, t, y = torch.randn(2, *SHAPE), torch.tensor([1, 50]), torch.tensor([0, 2])
-    assert torch.equal(found(x, t, y), model(x, t, y).detach())
+    assert torch.equal(result(x, t, y), model(x, t, y).detach())
 
 
 def test_a_tuned_denoiser_comes_back_with_the_private_rows(tmp_path):
     model = with_classes(scrambled(build(MLP, SHAPE, 52)), torch.randn(2, MLP.condition))
     formats.save_denoiser(tmp_path, model, MLP, SHAPE, 2)
-    found = formats.load_denoiser(tmp_path, CPU)
-    assert torch.equal(found.condition.rows.weight, model.condition.rows.weight)
+    result = formats.load_denoiser(tmp_path, CPU)
+    assert torch.equal(result.condition.rows.weight, model.condition.rows.weight)
 
 
 def test_an_encoder_comes_back_frozen_and_sees_the_same(tmp_path):
     settings = Extractor(width=4, features=6)
     encoder = scrambled(make_encoder(settings, (3, 8, 10)))
     formats.save_encoder(tmp_path, encoder, settings, (3, 8, 10))
-    found = formats.load_encoder(tmp_path, CPU)
-    same_weights(encoder.state_dict(), found.state_dict())
+    result = formats.load_encoder(tmp_path, CPU)
+    same_weights(encoder.state_dict(), result.state_dict())
     x = torch.randn(3, 3, 8, 10)
-    assert torch.equal(found(x), encoder(x).detach())
-    assert not found.training and not any(parameter.requires_grad for parameter in found.parameters())
+    assert torch.equal(result(x), encoder(x).detach())
+    assert not result.training and not any(parameter.requires_grad for parameter in result.parameters())
 
 
 @pytest.mark.parametrize("by_class", [True, False])
@@ -131,12 +131,12 @@ def test_a_knowledge_base_comes_back_and_finds_the_same(tmp_path, by_class):
     pictures, noise = torch.randn(2, 20, *SHAPE, generator=generator)
     base = KnowledgeBase(keys, pictures, noise, torch.arange(20) % 4, by_class)
     formats.save_base(tmp_path, base)
-    found = formats.load_base(tmp_path, CPU)
+    result = formats.load_base(tmp_path, CPU)
     for name in ("keys", "images", "noise", "labels"):
-        assert torch.equal(getattr(found, name), getattr(base, name)), name
-    assert found.by_class is by_class
+        assert torch.equal(getattr(result, name), getattr(base, name)), name
+    assert result.by_class is by_class
     classes = torch.tensor([3, 0]) if by_class else None
-    assert torch.equal(found.search(keys[:2], 3, classes), base.search(keys[:2], 3, classes))
+    assert torch.equal(result.search(keys[:2], 3, classes), base.search(keys[:2], 3, classes))
 
 
 def made_autoencoder(shape=SHAPE):
@@ -148,13 +148,13 @@ def made_autoencoder(shape=SHAPE):
 def test_an_autoencoder_comes_back_with_its_scale(tmp_path):
     codec = made_autoencoder()
     formats.save_autoencoder(tmp_path, codec, "d1")
-    found = formats.load_codec(tmp_path, CPU)
-    same_weights(codec.network.state_dict(), found.network.state_dict())
+    result = formats.load_codec(tmp_path, CPU)
+    same_weights(codec.network.state_dict(), result.network.state_dict())
     x = torch.rand(5, *SHAPE) * 2 - 1
-    assert torch.equal(found.encode(x), codec.encode(x)) and codec.encode(x).abs().max() > 0
-    assert torch.equal(found.decode(codec.encode(x)), codec.decode(codec.encode(x)))
-    assert (found.limit, found.settings, found.image) == (codec.limit, codec.settings, SHAPE)
-    assert not found.network.training and not any(p.requires_grad for p in found.network.parameters())
+    assert torch.equal(result.encode(x), codec.encode(x)) and codec.encode(x).abs().max() > 0
+    assert torch.equal(result.decode(codec.encode(x)), codec.decode(codec.encode(x)))
+    assert (result.limit, result.settings, result.image) == (codec.limit, codec.settings, SHAPE)
+    assert not result.network.training and not any(p.requires_grad for p in result.network.parameters())
 
 
 def test_only_safetensors_and_json_are_written(tmp_path):
@@ -170,8 +170,8 @@ def test_views_and_shared_memory_are_written_as_they_look(tmp_path):
     table = torch.arange(12.0).view(3, 4)
     shown = {"whole": table, "turned": table.T, "column": table[:, 1], "again": table}
     formats.save(tmp_path, shown, {})
-    found, _ = formats.load(tmp_path)
-    assert all(torch.equal(found[name], value) for name, value in shown.items())
+    result, _ = formats.load(tmp_path)
+    assert all(torch.equal(result[name], value) for name, value in shown.items())
 
 
 def test_no_tensors_at_all_is_an_artifact_too(tmp_path):

@@ -7,10 +7,12 @@ from sfumato.held_out import MOST, held_out, positions
 from sfumato.images import ImageSet
 
 
-@pytest.mark.parametrize(("count", "kept"), [(0, 0), (1, 0), (2, 1), (9, 1), (200, 20), (20_000, MOST), (60_000, MOST)])
-def test_a_tenth_is_held_out_and_never_more_than_is_of_use(count, kept):
+@pytest.mark.parametrize(
+    ("count", "retained"), [(0, 0), (1, 0), (2, 1), (9, 1), (200, 20), (20_000, MOST), (60_000, MOST)]
+)
+def test_a_tenth_is_held_out_and_never_more_than_is_of_use(count, retained):
     learnt, out = positions(count, 3)
-    assert len(out) == kept and sorted([*learnt.tolist(), *out.tolist()]) == list(range(count))
+    assert len(out) == retained and sorted([*learnt.tolist(), *out.tolist()]) == list(range(count))
 
 
 def test_the_seed_alone_decides_and_both_parts_keep_their_labels():

@@ -30,17 +30,19 @@ def images(*labels):
     return ImageSet(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels, np.int64), ("a", "b", "c"))
 
 
-def told(*rows):
+def reported(*rows):
     return torch.tensor(rows).log()
 
 
-JUDGED = told([0.9, 0.05, 0.05], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4])
+JUDGED = reported(
+    [0.9, 0.05, 0.05], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]
+)
 DRAWN = images(0, 0, 0, 1, 1, 2)
 
 
 def test_relabelled_images_have_the_judges_class_and_their_own_pixels():
-    found = relabelled(DRAWN, JUDGED)
-    assert found.labels.tolist() == [0, 0, 1, 1, 0, 2] and found.pixels is DRAWN.pixels
+    result = relabelled(DRAWN, JUDGED)
+    assert result.labels.tolist() == [0, 0, 1, 1, 0, 2] and result.pixels is DRAWN.pixels
     assert agreeing(DRAWN, JUDGED).tolist() == [0, 1, 3, 5]
 
 
@@ -51,28 +53,28 @@ def drawn_and_judged(shown, least, count=6000, seed=0):
     drawn = np.where(rng.random(count) < shown, truth, (truth + rng.integers(1, 3, count)) % 3)
     sure = rng.uniform(least, 0.999, count)
     read = np.where(rng.random(count) < sure, truth, (truth + rng.integers(1, 3, count)) % 3)
-    said = np.repeat((1 - sure)[:, None] / 2, 3, 1)
-    said[np.arange(count), read] = sure
-    return truth, images(*drawn), torch.from_numpy(said).log()
+    stated = np.repeat((1 - sure)[:, None] / 2, 3, 1)
+    stated[np.arange(count), read] = sure
+    return truth, images(*drawn), torch.from_numpy(stated).log()
 
 
 @pytest.mark.parametrize(("shown", "least"), [(0.95, 0.34), (0.6, 0.9), (0.8, 0.6)])
 @pytest.mark.parametrize("too_sure", [1.0, 3.0])
 def test_whoever_is_right_more_often_is_heard(shown, least, too_sure):
     """Weighed labels are as good as the better source, whichever it is, also where the judge overstates how sure it is."""
-    truth, drawn, said = drawn_and_judged(shown, least)
-    found = weighed(drawn, (said * too_sure).log_softmax(1))
-    right = [(labels == truth).mean() for labels in (drawn.labels, said.argmax(1).numpy(), found.labels)]
+    truth, drawn, stated = drawn_and_judged(shown, least)
+    result = weighed(drawn, (stated * too_sure).log_softmax(1))
+    right = [(labels == truth).mean() for labels in (drawn.labels, stated.argmax(1).numpy(), result.labels)]
     assert right[2] >= max(right[:2]) - 0.005
-    assert found.pixels is drawn.pixels
+    assert result.pixels is drawn.pixels
 
 
 @pytest.mark.parametrize(("shown", "least"), [(0.95, 0.0), (0.5, 0.3)])
 def test_a_judge_that_differs_on_most_images_changes_no_label(shown, least):
     """It is sure of itself whatever it says, and nothing tells which of the two is wrong."""
-    _, drawn, said = drawn_and_judged(shown, least)
+    _, drawn, stated = drawn_and_judged(shown, least)
     one_answer = torch.zeros(len(drawn), 3).index_fill_(1, torch.tensor([1]), 9.0).log_softmax(1)
-    for wrong in (said.roll(1, 1), one_answer, torch.randn(len(drawn), 3).mul(9).log_softmax(1)):
+    for wrong in (stated.roll(1, 1), one_answer, torch.randn(len(drawn), 3).mul(9).log_softmax(1)):
         assert weighed(drawn, wrong).labels.tolist() == drawn.labels.tolist()
 
 
@@ -82,8 +84,8 @@ def test_the_surest_of_a_class_are_kept_and_agreement_comes_first():
 
 
 def test_there_are_as_many_as_asked_for_though_a_class_is_short():
-    found = surest(DRAWN, JUDGED, [1, 1, 3])
-    assert len(set(found.tolist())) == 5 and {0, 3, 5} <= set(found.tolist())
+    result = surest(DRAWN, JUDGED, [1, 1, 3])
+    assert len(set(result.tolist())) == 5 and {0, 3, 5} <= set(result.tolist())
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +98,8 @@ def judge():
 
 def test_probabilities_sum_to_1_and_a_set_is_read_as_its_images_are(judge):
     pixels = np.random.default_rng(0).integers(0, 255, (7, 1, 8, 8), dtype=np.uint8)
-    found = judge.of_set(ImageSet(pixels, np.zeros(7, np.int64), ("a", "b", "c")), torch.device("cpu"))
-    assert found.shape == (7, 3) and torch.allclose(found.exp().sum(1), torch.ones(7), atol=1e-5)
+    result = judge.of_set(ImageSet(pixels, np.zeros(7, np.int64), ("a", "b", "c")), torch.device("cpu"))
+    assert result.shape == (7, 3) and torch.allclose(result.exp().sum(1), torch.ones(7), atol=1e-5)
 
 
 class Guess(nn.Module):
@@ -120,7 +122,7 @@ def test_a_pulled_image_is_likelier_of_its_class_also_in_inference_mode(judge, p
         x, t, y = torch.randn(20, 1, 8, 8) / 4, torch.full((20,), 20), torch.arange(20) % 3
         before = predicted_image(schedule, x, t, Guess()(x, t, y))
         after = predicted_image(schedule, x, t, steered_guess(x, t, y))
-    own = [judge.log_probabilities(found).gather(1, y[:, None]).mean() for found in (before, after)]
+    own = [judge.log_probabilities(result).gather(1, y[:, None]).mean() for result in (before, after)]
     assert own[1] > own[0] + 0.01
 
 

@@ -60,12 +60,14 @@ def test_public_latents_have_unit_variance_and_digits_about(trained):
 
 def test_the_scale_is_measured_on_the_images_given_alone():
     network, x = build_autoencoder(SHORT, (1, 8, 8), seed=1), glyphs(2)
-    found = scaled(network, SHORT, x)
+    result = scaled(network, SHORT, x)
     means = network.posterior(x)[0]
-    torch.testing.assert_close(found.mean.flatten(), means.mean((0, 2, 3)))
-    torch.testing.assert_close(found.spread.flatten(), means.std((0, 2, 3), correction=0), rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(found.encode(x), (means - found.mean) / found.spread)
-    torch.testing.assert_close(found.decode(found.encode(x)), network.decoder(means).clamp(-1, 1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.mean.flatten(), means.mean((0, 2, 3)))
+    torch.testing.assert_close(result.spread.flatten(), means.std((0, 2, 3), correction=0), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(result.encode(x), (means - result.mean) / result.spread)
+    torch.testing.assert_close(
+        result.decode(result.encode(x)), network.decoder(means).clamp(-1, 1), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_channel_that_carries_nothing_does_no_harm():
@@ -111,11 +113,11 @@ def test_within_scales_long_records_and_no_others():
     z = torch.randn(50, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     norms = z.flatten(1).norm(dim=1)
     radius = 1.001 * float(norms.median())
-    found, kept = within(z, radius), norms <= radius
-    assert torch.equal(found[kept], z[kept]) and 0 < kept.sum() < 50
-    assert found.flatten(1).double().norm(dim=1).max() <= radius
-    torch.testing.assert_close(found[~kept].flatten(1).norm(dim=1), torch.full((int((~kept).sum()),), radius))
-    directions = torch.cosine_similarity(found.flatten(1), z.flatten(1))
+    result, retained = within(z, radius), norms <= radius
+    assert torch.equal(result[retained], z[retained]) and 0 < retained.sum() < 50
+    assert result.flatten(1).double().norm(dim=1).max() <= radius
+    torch.testing.assert_close(result[~retained].flatten(1).norm(dim=1), torch.full((int((~retained).sum()),), radius))
+    directions = torch.cosine_similarity(result.flatten(1), z.flatten(1))
     torch.testing.assert_close(directions, torch.ones(50))
     assert torch.equal(within(0 * z, 1.0), 0 * z) and within(z[:0], 1.0).shape == (0, 3, 2, 2)
 
@@ -133,10 +135,10 @@ def test_held_out_images_are_not_learnt_from(monkeypatch):
     network = build_autoencoder(SHORT, (1, 8, 8))
     monkeypatch.setattr(network, "forward", lambda x, noise, real=network.forward: fed.append(x) or real(x, noise))
     monkeypatch.setattr("sfumato.latents.build_autoencoder", lambda *_, **__: network)
-    found = train_autoencoder(SHORT.model_copy(update={"steps": 8}), x, seed=0)
-    assert torch.equal(found.held_out, x[positions(len(x), 0)[1]])
+    result = train_autoencoder(SHORT.model_copy(update={"steps": 8}), x, seed=0)
+    assert torch.equal(result.held_out, x[positions(len(x), 0)[1]])
     seen = {tuple(row) for batch in fed for row in batch.flatten(1).tolist()}
-    held = {tuple(row) for row in found.held_out.flatten(1).tolist()}
+    held = {tuple(row) for row in result.held_out.flatten(1).tolist()}
     assert seen and not seen & held and seen | held <= {tuple(row) for row in x.flatten(1).tolist()}
 
 
@@ -175,14 +177,14 @@ def test_rounded_products_as_on_a_gpu_bring_images_back_as_well(monkeypatch):
 @pytest.fixture(scope="module")
 def few():
     """Eight letters, forty of each, and what tells them apart."""
-    found = sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=40, characters="ACEHLOTX"))
-    eyes = train_backbone(config.BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2), found, seed=0)
-    return found, eyes.backbone
+    result = sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=40, characters="ACEHLOTX"))
+    eyes = train_backbone(config.BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2), result, seed=0)
+    return result, eyes.backbone
 
 
 def test_how_far_images_are_perceived_to_lie_apart(few):
-    found, backbone = few
-    x = to_unit(found.pixels)
+    result, backbone = few
+    x = to_unit(result.pixels)
     assert perceived(backbone, x[:3], x[:3]).tolist() == [0, 0, 0]
     others = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
     assert float(perceived(backbone, x, others).mean()) == pytest.approx(1, rel=0.15)
@@ -190,8 +192,8 @@ def test_how_far_images_are_perceived_to_lie_apart(few):
 
 @pytest.mark.slow
 def test_a_perceptual_term_keeps_what_a_public_classifier_sees(few):
-    found, backbone = few
-    x, distance = to_unit(found.pixels), {}
+    result, backbone = few
+    x, distance = to_unit(result.pixels), {}
     for weight in (0.0, 1.0):
         settings = SHORT.model_copy(update={"steps": 40, "channels": 1, "perceptual": weight})
         fresh = train_autoencoder(settings, x, seed=0, backbone=backbone)
@@ -201,8 +203,8 @@ def test_a_perceptual_term_keeps_what_a_public_classifier_sees(few):
 
 
 def test_a_backbone_that_is_not_asked_changes_nothing_and_one_that_is_missing_is_asked_for(few):
-    found, backbone = few
-    x, brief = to_unit(found.pixels), SHORT.model_copy(update={"steps": 2})
+    result, backbone = few
+    x, brief = to_unit(result.pixels), SHORT.model_copy(update={"steps": 2})
     assert train_autoencoder(brief, x, seed=0, backbone=backbone).losses == train_autoencoder(brief, x, seed=0).losses
     with pytest.raises(BadInput, match=r"latent.perceptual=0.5 .* backbone.*latent.perceptual=0$") as refusal:
         train_autoencoder(brief.model_copy(update={"perceptual": 0.5}), x, seed=0)
@@ -211,24 +213,24 @@ def test_a_backbone_that_is_not_asked_changes_nothing_and_one_that_is_missing_is
 
 def test_what_is_read_after_the_round_trip(few):
     """All of it where nothing is lost, about chance through an autoencoder that has learnt nothing."""
-    found, backbone = few
-    kept = held_out(found, 0).withheld
-    x = to_unit(kept.pixels)
-    read = read_after(PIXELS, backbone, x, kept.labels)
-    right = backbone.logits(x).argmax(1).numpy() == kept.labels
+    result, backbone = few
+    retained = held_out(result, 0).withheld
+    x = to_unit(retained.pixels)
+    read = read_after(PIXELS, backbone, x, retained.labels)
+    right = backbone.logits(x).argmax(1).numpy() == retained.labels
     assert read.before == read.after == pytest.approx(right.mean()) and read.before > 0.7
     lost = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, x)
-    after = read_after(lost, backbone, x, torch.from_numpy(kept.labels))
+    after = read_after(lost, backbone, x, torch.from_numpy(retained.labels))
     assert after.before == read.before and after.after < 0.4
 
 
 @pytest.mark.slow
 def test_patches_bring_glyphs_back_too():
     settings = Latent(kind="patch", patch=2, multipliers=(1,), width=16, channels=3, loss="l2", batch=32, steps=300)
-    found = train_autoencoder(settings, glyphs(10), seed=0)
-    assert found.codec.shape((1, 8, 8)) == (3, 4, 4)
-    assert reconstruction_error(found.codec, found.held_out) < pixel_spread(found.held_out) / 2
-    assert found.codec.encode(digits()[:9]).flatten(1).norm(dim=1).max() <= found.codec.largest_norm((1, 8, 8))
+    result = train_autoencoder(settings, glyphs(10), seed=0)
+    assert result.codec.shape((1, 8, 8)) == (3, 4, 4)
+    assert reconstruction_error(result.codec, result.held_out) < pixel_spread(result.held_out) / 2
+    assert result.codec.encode(digits()[:9]).flatten(1).norm(dim=1).max() <= result.codec.largest_norm((1, 8, 8))
 
 
 def test_images_of_another_shape_are_refused(trained):

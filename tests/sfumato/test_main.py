@@ -22,8 +22,8 @@ def typed(monkeypatch):
 
 def test_help_names_every_command(typed, capsys):
     assert typed() == typed("--help") == typed("-h") == 0
-    told = capsys.readouterr().out
-    assert all(told.count(f"  {name} ") == 3 for name in COMMANDS)
+    reported = capsys.readouterr().out
+    assert all(reported.count(f"  {name} ") == 3 for name in COMMANDS)
 
 
 def test_the_version_is_told(typed, capsys):

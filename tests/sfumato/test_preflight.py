@@ -63,7 +63,7 @@ def test_settling_twice_changes_nothing_more(tmp_path):
 def test_a_delta_that_allows_a_whole_record_out_is_warned_of(delta):
     settings, facts, warnings = settle(f"privacy.delta={delta}")
     assert f"privacy.delta={delta:.4g}" in warnings[0] and "1/records" in warnings[0]
-    assert [f"above {LARGE_DELTA:g}" in said for said in warnings[1:]] == [True] * (delta > LARGE_DELTA)
+    assert [f"above {LARGE_DELTA:g}" in stated for stated in warnings[1:]] == [True] * (delta > LARGE_DELTA)
     assert plan_for(settings, facts).warnings == tuple(warnings), "what the screen says, report and card say too"
     assert settle(f"privacy.delta={1 / RECORDS * 0.99}")[2] == []
 
@@ -122,8 +122,8 @@ def test_a_batch_becomes_a_sample_rate_and_cannot_exceed_the_records():
 def test_a_number_of_records_is_refused_with_the_share_that_gives_about_as_many():
     """The first N let a record pull another one in when it goes; a hash of each record alone does not."""
     assert settle("data.share=0.0418")[1].records == 60 and settle()[1].records == RECORDS
-    told = refusal("data.limit=60")
-    assert "data.limit=60 takes the first records" in told and "--set data.share=0.0418" in told
+    reported = refusal("data.limit=60")
+    assert "data.limit=60 takes the first records" in reported and "--set data.share=0.0418" in reported
     assert "--set data.share=1," in refusal("data.limit=999999")
     assert "--set data.share=0.0418" in refusal("data.limit=60", "data.share=0.5"), "whatever share stood there"
 
@@ -219,7 +219,7 @@ def test_public_images_that_are_much_smaller_are_warned_of_or_refused(tmp_path):
     message = refusal(private, public, "data.size=30")
     assert "of 12 pixels would be enlarged 2.5 times to the 30" in message and message.endswith("--set data.size=24")
     assert settle(private, public, "data.size=24")[1].shape == (1, 24, 24)
-    assert not [said for said in settle(private, f"{public}+glyphs", "data.size=12")[2] if "enlarged" in said]
+    assert not [stated for stated in settle(private, f"{public}+glyphs", "data.size=12")[2] if "enlarged" in stated]
     assert "enlarged 2.5 times" in refusal(private, f"{public}+glyphs", "data.size=30")
 
 
@@ -260,17 +260,17 @@ def test_one_source_with_groups_is_not_on_both_sides(tmp_path):
     one = folder(tmp_path / "one", "abcd", each=20)
     for path in list(one.rglob("*.png")):
         path.rename(path.parent / f"p{path.stem}_{path.name}")
-    asked = [f"data.private={one}", f"data.public={one}", "data.private_classes=[a,b]", "data.public_without=[a,b]"]
-    assert "a person may have images in private classes and in public ones" in refusal(*asked, "data.group=prefix")
-    assert settle(*asked)[1].records == 32
+    requested = [f"data.private={one}", f"data.public={one}", "data.private_classes=[a,b]", "data.public_without=[a,b]"]
+    assert "a person may have images in private classes and in public ones" in refusal(*requested, "data.group=prefix")
+    assert settle(*requested)[1].records == 32
 
 
 def test_another_choice_of_classes_does_not_take_the_constants_of_the_first(tmp_path):
     one = folder(tmp_path / "one", "abcdef", each=20)
     first = settle(f"data.private={one}", "data.private_classes=[a,b]")[1].whole
     for classes, records in (("[a,b]", 40), ("[b,c,d]", 60)):
-        asked = resolve("dp-sgd", changes=[f"data.private={one}", f"data.private_classes={classes}"])
-        assert preflight(asked, known=lambda name: first)[1].whole.records == records
+        requested = resolve("dp-sgd", changes=[f"data.private={one}", f"data.private_classes={classes}"])
+        assert preflight(requested, known=lambda name: first)[1].whole.records == records
 
 
 def test_glyphs_take_the_side_of_the_private_images(tmp_path):
@@ -287,8 +287,8 @@ def named_data(root):
 
 def test_data_sets_by_name_are_looked_for_where_the_settings_or_the_caller_say(tmp_path):
     root, elsewhere = named_data(tmp_path / "data"), tmp_path / "elsewhere"
-    asked = resolve("dp-sgd", changes=["data.private=mnist", "data.public=fashion-mnist", "data.size=8"])
-    settings, facts, _ = preflight(asked, str(root))
+    requested = resolve("dp-sgd", changes=["data.private=mnist", "data.public=fashion-mnist", "data.size=8"])
+    settings, facts, _ = preflight(requested, str(root))
     assert (settings.data.private, settings.data.name, settings.data.folder) == ("mnist", "mnist", str(root))
     assert (facts.records, facts.shape, facts.public_classes) == (30, (1, 8, 8), 10)
     assert preflight(settings, str(elsewhere))[:2] == (settings, facts)
@@ -481,8 +481,12 @@ def test_the_ensemble_has_groups_too(tmp_path):
 )
 def test_what_cannot_bound_a_group_is_refused_in_one_line(tmp_path, method, changes, stage):
     scans = f"data.private={persons(tmp_path / 'scans')}"
-    told = refusal(scans, *GROUPED, *changes, method=method)
-    assert f"method.name={method} protects single images" in told and stage in told and "data.group=none" in told
+    reported = refusal(scans, *GROUPED, *changes, method=method)
+    assert (
+        f"method.name={method} protects single images" in reported
+        and stage in reported
+        and "data.group=none" in reported
+    )
 
 
 def test_a_column_called_group_is_found_and_can_be_left_out(tmp_path):

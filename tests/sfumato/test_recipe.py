@@ -38,8 +38,8 @@ def facts(shape=(1, 28, 28), records=10_000, classes=10, public_classes=52, **mo
     )
 
 
-def recipe(*changes, method="dp-sgd", images=60_000, **told):
-    return follow(resolve(method, "auto", changes), facts(**told), images)
+def recipe(*changes, method="dp-sgd", images=60_000, **reported):
+    return follow(resolve(method, "auto", changes), facts(**reported), images)
 
 
 @pytest.mark.parametrize(("method", "shape"), [*(("rapid", shape) for shape in SHAPES), ("dp-ensemble", (3, 32, 32))])
@@ -92,8 +92,8 @@ def test_class_moments_and_a_judge_where_they_pay():
     assert (one.alignment.kind, one.judge.use) == ("moments", "none"), "one public class teaches no features"
     assert (large.alignment.kind, large.judge.use) == ("none", "weigh"), "second moments of too many numbers"
     shares = [recipe(f"privacy.epsilon={epsilon}", records=60_000) for epsilon in (10, 1, 0.2)]
-    for found, epsilon in zip(shares, (10, 1, 0.2), strict=True):
-        own = [found.alignment.share * epsilon, found.judge.share * epsilon]
+    for result, epsilon in zip(shares, (10, 1, 0.2), strict=True):
+        own = [result.alignment.share * epsilon, result.judge.share * epsilon]
         assert own[0] <= 0.711 and own[1] <= 0.651 and math.hypot(*own) < 0.8 * epsilon, "most is left for gradients"
 
 
@@ -103,8 +103,8 @@ def test_a_judge_that_noise_would_teach_is_not_paid_for_and_leaves_the_public_ha
         assert heard.judge.use != "none" == unheard.judge.use
         assert heard.pretraining == unheard.pretraining and heard.latent == unheard.latent
         assert unheard.backbone == BackboneSettings()
-    asked = recipe("judge.use=weigh", "privacy.epsilon=1", records=1500)
-    assert asked.judge.use == "weigh" and asked.backbone.steps > 1
+    requested = recipe("judge.use=weigh", "privacy.epsilon=1", records=1500)
+    assert requested.judge.use == "weigh" and requested.backbone.steps > 1
 
 
 def test_classes_with_fewer_records_need_less_noise_on_their_moments():
@@ -150,7 +150,7 @@ def test_what_was_tried_with_features_of_a_kernel_is_not_taken_for_others():
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
     colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 64, 64))
-    assert [found.network.kind for found in (grey, gpu, colour, large)] == ["mlp", "dit", "unet", "dit"]
+    assert [result.network.kind for result in (grey, gpu, colour, large)] == ["mlp", "dit", "unet", "dit"]
     assert (colour.network.multipliers, colour.network.width, colour.pretraining.batch) == ((1,), 64, 32)
     assert large.network.patch == 4, "16x16 positions in 16 squares"
     assert gpu.network.width > large.network.width and gpu.pretraining.steps > grey.pretraining.steps / 2
@@ -188,8 +188,8 @@ def test_what_was_resolved_is_not_chosen_again():
 def test_what_is_set_wins_and_the_rest_follows_from_it():
     usual, mine = recipe(), recipe("network.width=32", "fine_tuning.steps=7", "latent.channels=1")
     assert (mine.network.width, mine.fine_tuning.steps, mine.latent.channels) == (32, 7, 1)
-    told = {choice.setting for choice in mine.recipe.choices}
-    assert not told & {"network.width", "fine_tuning.steps", "latent.channels"} and "network.blocks" in told
+    reported = {choice.setting for choice in mine.recipe.choices}
+    assert not reported & {"network.width", "fine_tuning.steps", "latent.channels"} and "network.blocks" in reported
     assert mine.pretraining.steps > usual.pretraining.steps, "a smaller network has time for more steps"
     assert set(paths_set(resolve("rapid", "auto", ["network.width=32", "seed=3"]))) == {
         "method.name", "network.width", "recipe.kind", "seed"
@@ -199,16 +199,16 @@ def test_what_is_set_wins_and_the_rest_follows_from_it():
 def test_nothing_is_inherited_across_kinds():
     mlp, unet = recipe("network.kind=mlp"), recipe("network.kind=unet")
     assert unet.network.width < mlp.network.width and len(unet.network.multipliers) >= 1
-    kept = resolve("rapid", "digits").network
+    retained = resolve("rapid", "digits").network
     other = resolve("rapid", "digits", ["network.kind=unet"]).network
-    assert kept.width == 192 and other.width == 0, "the preset's width is one of an MLP"
+    assert retained.width == 192 and other.width == 0, "the preset's width is one of an MLP"
     assert resolve("rapid", "digits", ["network.kind=mlp", "network.blocks=3"]).network.width == 192
     assert resolve("rapid", "rapid-mnist", ["latent.kind=none"]).latent == type(unet.latent)()
 
 
 def test_patches_set_by_hand_are_none_of_the_other_kinds():
-    found = resolve("dp-sgd", "digits", ["latent.kind=patch", "latent.batch=64"]).latent
-    assert found == PATCHES.model_copy(update={"batch": 64})
+    result = resolve("dp-sgd", "digits", ["latent.kind=patch", "latent.batch=64"]).latent
+    assert result == PATCHES.model_copy(update={"batch": 64})
     other = resolve("dp-sgd", "digits", ["latent.kind=kl"]).latent
     assert other == Latent(kind="kl"), "what is another kind's stays as it was"
     open_ones = resolve("dp-sgd", "auto", ["latent.kind=patch"]).latent
@@ -227,8 +227,8 @@ def test_more_time_never_means_less():
 
 
 def test_the_time_is_kept_by_the_table():
-    settings, told = recipe(method="rapid"), facts()
-    costs = stage_costs(settings, Declared(told, 60_000))
+    settings, reported = recipe(method="rapid"), facts()
+    costs = stage_costs(settings, Declared(reported, 60_000))
     numbers = {"extractor": settings.method.extractor.steps, "drawing": settings.generation.images}
     seconds = sum(
         cost * numbers.get(name, getattr(getattr(settings, name, None), "steps", 0)) for name, cost in costs.items()
@@ -252,10 +252,10 @@ def test_the_keys_of_a_knowledge_base_take_a_tenth_of_the_time_and_all_of_them_w
     [((1, 28, 28), "fast"), ((1, 28, 28), "all"), ((3, 32, 32), "fast"), ((3, 64, 64), "fast")],
 )
 def test_judging_takes_a_quarter_of_the_time_at_most(shape, classifiers):
-    asked = [f"evaluation.classifiers={classifiers}", "evaluation.scikit_images=1"]
-    found = recipe(*asked, shape=shape, records=60_000)
-    how, drawn, quarter = found.evaluation, found.generation.images, 0.25 * 3600
-    takes = functools.partial(judging_seconds, table=COSTS["cpu"], sizes=judged_sets(found, facts(shape, 60_000)))
+    requested = [f"evaluation.classifiers={classifiers}", "evaluation.scikit_images=1"]
+    result = recipe(*requested, shape=shape, records=60_000)
+    how, drawn, quarter = result.evaluation, result.generation.images, 0.25 * 3600
+    takes = functools.partial(judging_seconds, table=COSTS["cpu"], sizes=judged_sets(result, facts(shape, 60_000)))
     assert takes(how, judged=how.images) <= quarter
     assert 2000 <= how.images <= drawn and (how.epochs == 50 or (classifiers == "all" and how.epochs >= 10))
     longer = how.model_copy(update={"epochs": how.epochs + 1})
@@ -264,8 +264,8 @@ def test_judging_takes_a_quarter_of_the_time_at_most(shape, classifiers):
 
 def test_papers_are_judged_as_they_were():
     assert resolve("rapid", "rapid-mnist").evaluation.epochs == 50
-    found = recipe("evaluation.classifiers=all", "evaluation.epochs=50", "evaluation.images=30000", shape=(3, 64, 64))
-    assert (found.evaluation.epochs, found.evaluation.images) == (50, 30_000), "what is set stays"
+    result = recipe("evaluation.classifiers=all", "evaluation.epochs=50", "evaluation.images=30000", shape=(3, 64, 64))
+    assert (result.evaluation.epochs, result.evaluation.images) == (50, 30_000), "what is set stays"
 
 
 def test_a_time_too_short_for_steps_that_were_asked_for_says_which():
@@ -278,12 +278,12 @@ def test_a_time_too_short_for_steps_that_were_asked_for_says_which():
 def test_a_time_too_short_says_what_fits():
     with pytest.raises(BadInput) as error:
         recipe("recipe.minutes=1.5", shape=(3, 64, 64))
-    said = str(error.value)
-    assert "\n" not in said and "recipe.minutes=1.5 is too short for images of 64x64 on a CPU" in said
-    minutes = int(said.split("--set recipe.minutes=")[1].split(",")[0])
+    stated = str(error.value)
+    assert "\n" not in stated and "recipe.minutes=1.5 is too short for images of 64x64 on a CPU" in stated
+    minutes = int(stated.split("--set recipe.minutes=")[1].split(",")[0])
     assert recipe(f"recipe.minutes={minutes}", shape=(3, 64, 64)).pretraining.steps >= 1000
-    if "data.size=" in said:
-        side = int(said.split("data.size=")[1])
+    if "data.size=" in stated:
+        side = int(stated.split("data.size=")[1])
         assert recipe("recipe.minutes=1.5", shape=(3, side, side)).pretraining.steps >= 1000
 
 
@@ -306,9 +306,9 @@ def test_less_privacy_budget_and_fewer_records_train_less():
 def test_after_class_moments_a_network_over_positions_trains_its_class_rows_alone():
     """Noise on modulation and attention makes a public model forget more than private records teach it."""
     few, many = (recipe(shape=(3, 32, 32), records=count) for count in (3_900, 60_000))
-    for found in (few, many):
-        assert found.alignment.kind == "moments" and found.alignment.share == 0.7
-        assert found.fine_tuning.trainable == ("rows",) and found.fine_tuning.rate_rows == 0.01
+    for result in (few, many):
+        assert result.alignment.kind == "moments" and result.alignment.share == 0.7
+        assert result.fine_tuning.trainable == ("rows",) and result.fine_tuning.rate_rows == 0.01
     alone = recipe("privacy.epsilon=.2", "alignment.kind=none", records=2_500)
     assert alone.fine_tuning.trainable == ("rows",) and alone.fine_tuning.rate_rows == 0.05
     plain = recipe("alignment.kind=none", shape=(3, 32, 32), records=3_900)
@@ -329,9 +329,9 @@ def test_digits_keep_their_preset_and_all_other_data_follow_the_recipe(tmp_path)
         "mnist",
     )
     assert resolve("rapid").recipe == Recipe() and resolve("rapid").network.width == 192
-    settings, told, _ = preflight(resolve("dp-sgd", changes=[f"data.private={folder}", f"data.public={public}"]))
+    settings, reported, _ = preflight(resolve("dp-sgd", changes=[f"data.private={folder}", f"data.public={public}"]))
     assert settings.recipe.choices and settings.fine_tuning != FineTuning()
-    assert preflight(settings)[:2] == (settings, told), "settled twice, nothing changes"
+    assert preflight(settings)[:2] == (settings, reported), "settled twice, nothing changes"
     with pytest.raises(BadInput, match="--preset auto"):
         resolve("rapid", "digits", [f"data.private={folder}"])
     with pytest.raises(BadInput, match=r"recipe\.minutes=5.0 decides nothing.*--preset auto"):

@@ -39,15 +39,15 @@ def test_draws_have_mean_and_covariance_of_what_they_are_fitted_to():
 
 
 @pytest.mark.parametrize(
-    ("held", "asked", "size"), [(2000, 500, 500), (300, 500, 150), (40, 500, 20), (39, 500, 0), (0, 500, 0)]
+    ("held", "requested", "size"), [(2000, 500, 500), (300, 500, 150), (40, 500, 20), (39, 500, 0), (0, 500, 0)]
 )
-def test_sets_are_as_large_as_half_of_what_is_held_out(held, asked, size):
-    assert set_size(held, asked) == size
+def test_sets_are_as_large_as_half_of_what_is_held_out(held, requested, size):
+    assert set_size(held, requested) == size
 
 
 def test_public_images_pass_and_texture_and_noise_fail(glyphs):
-    learnt, kept = held_out(glyphs, 0)
-    x, size = to_unit(kept.pixels), 100
+    learnt, retained = held_out(glyphs, 0)
+    x, size = to_unit(retained.pixels), 100
     generator = torch.Generator().manual_seed(1)
     texture = [gaussian_draws(to_unit(learnt.pixels), size, 1.0, generator) for _ in range(2)]
     sets = {"glyphs": to_unit(learnt.pixels[:size]), "texture": texture[1], "noise": 2 * torch.rand(size, 1, 8, 8) - 1}
@@ -55,8 +55,8 @@ def test_public_images_pass_and_texture_and_noise_fail(glyphs):
     for name, drawn in sets.items():
         apart, directions = distances(edges(x)[0], edges(drawn)[0], edges(texture[0])[0])
         assert directions == size // rehearsal.PER_DIRECTION
-        found = RehearsalFindings(**{**GOOD, **apart._asdict()})
-        worse[name] = found.nearness
+        result = RehearsalFindings(**{**GOOD, **apart._asdict()})
+        worse[name] = result.nearness
     assert abs(worse["glyphs"]) < 0.2 and 0.7 < worse["texture"] < 1.3 and worse["noise"] > 2, worse
 
 
@@ -117,20 +117,22 @@ def test_worse_than_wanted_names_number_threshold_and_way_out():
 @pytest.mark.parametrize("there", [True, False])
 def test_it_draws_as_it_is_told_or_says_that_there_is_no_model(glyphs, there):
     public = held_out(glyphs, 0)
-    levels, asked = make_schedule(Schedule(timesteps=50)), []
+    levels, requested = make_schedule(Schedule(timesteps=50)), []
 
     def denoiser(x, t, y):
-        asked.append(y)
+        requested.append(y)
         return torch.zeros_like(x)
 
     how = {"images": 30, "seed": 0, "device": CPU}
-    found, shown = rehearse(levels, Generation(steps=3), public, PIXELS, denoiser if there else None, edges, **how)
+    result, shown = rehearse(levels, Generation(steps=3), public, PIXELS, denoiser if there else None, edges, **how)
     again, _ = rehearse(levels, Generation(steps=3), public, PIXELS, denoiser if there else None, edges, **how)
-    assert found == again and found.model is there and found.survives is found.error is None
+    assert result == again and result.model is there and result.survives is result.error is None
     if there:
-        assert found.images == 30 and found.nearness > 1 and len(asked) == 6
+        assert result.images == 30 and result.nearness > 1 and len(requested) == 6
         order = rehearsal.dealt(torch.from_numpy(public.withheld.labels), 0)
-        assert np.array_equal(asked[0], public.withheld.labels[order[:30]]), "of the classes of as many held-out images"
+        assert np.array_equal(requested[0], public.withheld.labels[order[:30]]), (
+            "of the classes of as many held-out images"
+        )
         assert [caption for caption, _ in shown] == [rehearsal.SAMPLES, rehearsal.HELD_OUT, rehearsal.GAUSSIAN]
     else:
-        assert found.nearness is None and [caption for caption, _ in shown] == [rehearsal.HELD_OUT]
+        assert result.nearness is None and [caption for caption, _ in shown] == [rehearsal.HELD_OUT]

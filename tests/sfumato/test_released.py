@@ -97,27 +97,29 @@ def test_only_images_of_the_classes_that_are_asked_for_come_back(released, use):
 
 
 def test_the_certificate_is_that_of_the_card(released):
-    card, found = json.loads((released / "card.json").read_text()), sfumato.certificate(released)
+    card, result = json.loads((released / "card.json").read_text()), sfumato.certificate(released)
     assert (
-        found.sentence() == card["statement"] and found.images == "any" and found == sfumato.load(released).certificate
+        result.sentence() == card["statement"]
+        and result.images == "any"
+        and result == sfumato.load(released).certificate
     )
-    assert (found.epsilon, found.delta, found.relation) == tuple(
+    assert (result.epsilon, result.delta, result.relation) == tuple(
         card["certificate"][name] for name in ("epsilon", "delta", "relation")
     )
-    assert sfumato.certificate(released, key=card["head"]["public_key"]) == found
+    assert sfumato.certificate(released, key=card["head"]["public_key"]) == result
 
 
 def test_every_part_is_in_the_card_with_its_label_and_size(released):
-    told = json.loads((released / "card.json").read_text())
-    parts = told["model"]["parts"]
+    reported = json.loads((released / "card.json").read_text())
+    parts = reported["model"]["parts"]
     assert {name: part["label"] for name, part in parts.items()} == {
         **dict.fromkeys(("public", "extractor", "base"), "PUBLIC"),
         **dict.fromkeys(("votes", "tuned"), "DP"),
     }
     files = {path.relative_to(released).as_posix(): path.stat().st_size for path in (released / "model").rglob("*.*")}
-    assert set(files) <= set(told["files"]) and "model/tuned/tensors.safetensors" in files
+    assert set(files) <= set(reported["files"]) and "model/tuned/tensors.safetensors" in files
     beside = files["model/model.json"] + files["model/README.md"]
-    assert told["model"]["bytes"] == sum(files.values()) - beside
+    assert reported["model"]["bytes"] == sum(files.values()) - beside
     texts = [path.read_text() for path in (released / "model").rglob("*.json")]
     assert not any("/tmp" in text or "seed" in text for text in texts), "neither places nor seeds leave"
     assert "sfumato.load(" in (released / "README.md").read_text()
@@ -187,13 +189,13 @@ def test_a_model_that_left_without_a_part_says_so(copy):
 
 def test_what_another_version_wrote_is_refused(copy):
     place = copy / "model" / "model.json"
-    told = json.loads(place.read_text())
+    reported = json.loads(place.read_text())
     for changes, words in (
         ({"format": 99}, ("format 99", "reads format 1", "install")),
-        ({"settings": told["settings"] | {"method": {"name": "newer"}}}, ("cannot be read", "install")),
-        ({"parts": [*told["parts"], "counts"]}, ("cannot be read", "install")),
+        ({"settings": reported["settings"] | {"method": {"name": "newer"}}}, ("cannot be read", "install")),
+        ({"parts": [*reported["parts"], "counts"]}, ("cannot be read", "install")),
     ):
-        place.write_text(json.dumps(told | changes))
+        place.write_text(json.dumps(reported | changes))
         with refused(*words):
             module.read_model(copy / "model", sfumato.certificate, "cpu")
 
@@ -249,8 +251,8 @@ def test_importing_the_library_imports_nothing_heavy():
 def test_a_plan_is_made_and_printed_without_a_run():
     plan = sfumato.plan("dp-sgd", private="digits", public="glyphs", epsilon=3, changes=["generation.images=50"])
     assert 2.9 < plan.certificate.epsilon <= 3 and plan.generation.images == 50
-    told = str(plan)
-    assert plan.certificate.sentence() in told and "1437 private records" in told and "DP-SGD" in told
+    reported = str(plan)
+    assert plan.certificate.sentence() in reported and "1437 private records" in reported and "DP-SGD" in reported
     with refused("privacy.epsilon"):
         sfumato.plan("dp-sgd", private="digits", public="glyphs", epsilon=-1)
     with refused("nowhere"):

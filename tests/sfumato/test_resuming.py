@@ -28,21 +28,21 @@ class StopsAt:
     """A keeper that asks for a stop at a step, or for none, and keeps a state every three."""
 
     step: int = 0
-    kept: TrainingState | None = None
-    asked: int = -1
+    retained: TrainingState | None = None
+    calls: int = -1
 
     def load(self):
-        return self.kept
+        return self.retained
 
     def save(self, state):
-        self.kept = TrainingState(state.step, {name: value.clone() for name, value in state.tensors.items()})
+        self.retained = TrainingState(state.step, {name: value.clone() for name, value in state.tensors.items()})
 
     def stretch(self, step):
-        self.asked = step
+        self.calls = step
         return 3
 
     def stopping(self):
-        return bool(self.step) and self.asked >= self.step - self.step % 3
+        return bool(self.step) and self.calls >= self.step - self.step % 3
 
 
 def digits():
@@ -52,8 +52,8 @@ def digits():
 
 
 def unit():
-    found = digits()
-    return torch.from_numpy(found.pixels).float() / 127.5 - 1, torch.from_numpy(found.labels)
+    result = digits()
+    return torch.from_numpy(result.pixels).float() / 127.5 - 1, torch.from_numpy(result.labels)
 
 
 def network():
@@ -66,13 +66,13 @@ def pretrained(**how):
 
 def autoencoder(**how):
     latent = Latent(kind="kl", steps=STEPS, batch=16, width=8)
-    found = train_autoencoder(latent, unit()[0], seed=1, **how)
-    return found.codec.network, found.losses
+    result = train_autoencoder(latent, unit()[0], seed=1, **how)
+    return result.codec.network, result.losses
 
 
 def backbone(**how):
-    found = train_backbone(BackboneSettings(steps=STEPS, batch=16, width=8), digits(), seed=1, **how)
-    return found.backbone.network, found.losses
+    result = train_backbone(BackboneSettings(steps=STEPS, batch=16, width=8), digits(), seed=1, **how)
+    return result.backbone.network, result.losses
 
 
 def extractor(**how):
@@ -86,11 +86,11 @@ def test_it_goes_on_to_the_same_weights_and_losses(train):
     keeper = StopsAt(step=7)
     with pytest.raises(Stopped, match=f"after step . of {STEPS} and saved"):
         train(keeper=keeper)
-    assert keeper.kept and 0 < keeper.kept.step < STEPS
-    begun, told = keeper.kept.step, []
+    assert keeper.retained and 0 < keeper.retained.step < STEPS
+    begun, reported = keeper.retained.step, []
     keeper.step = 0
-    parts, again = train(keeper=keeper, progress=lambda done, total: told.append(done))
-    assert told == list(range(begun + 1, STEPS + 1)), "steps that were kept are not done again"
+    parts, again = train(keeper=keeper, progress=lambda done, total: reported.append(done))
+    assert reported == list(range(begun + 1, STEPS + 1)), "steps that were kept are not done again"
     assert again == losses and len(losses) == STEPS
     for name, value in whole.state_dict().items():
         assert torch.equal(value, parts.state_dict()[name]), name
@@ -106,7 +106,7 @@ def test_a_crash_between_two_states_costs_the_steps_since_the_last_one_alone():
     keeper = StopsAt()
     with pytest.raises(KeyboardInterrupt):
         pretrained(keeper=keeper, progress=crash)
-    assert keeper.kept.step == 6
+    assert keeper.retained.step == 6
     parts, again = pretrained(keeper=keeper)
     assert again == losses
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
@@ -116,7 +116,7 @@ def test_a_state_from_another_kind_of_device_is_left_alone():
     keeper = StopsAt(step=7)
     with pytest.raises(Stopped):
         pretrained(keeper=keeper)
-    tensors = dict(keeper.kept.tensors)
+    tensors = dict(keeper.retained.tensors)
     tensors["generator/cuda"] = tensors.pop("generator/cpu")
-    _, losses = pretrained(keeper=StopsAt(kept=TrainingState(keeper.kept.step, tensors)))
+    _, losses = pretrained(keeper=StopsAt(retained=TrainingState(keeper.retained.step, tensors)))
     assert losses == pretrained()[1]

@@ -229,13 +229,17 @@ def test_what_holds_everything_but_the_machine():
 def test_only_keeps_the_named_sections_and_the_machine():
     changes = ["generation.steps=5", "fine_tuning.clip=3", "privacy.epsilon=2", "machine.physical_batch=7", "seed=9"]
     settings = resolve("dp-sgd", changes=changes)
-    kept = settings.only("generation", "method")
-    assert (kept.generation.steps, kept.method.name, kept.machine.physical_batch) == (5, "dp-sgd", 7)
-    assert (kept.fine_tuning, kept.seed, kept.privacy.epsilon) == (FineTuning(), 0, Settings().privacy.epsilon)
+    retained = settings.only("generation", "method")
+    assert (retained.generation.steps, retained.method.name, retained.machine.physical_batch) == (5, "dp-sgd", 7)
+    assert (retained.fine_tuning, retained.seed, retained.privacy.epsilon) == (
+        FineTuning(),
+        0,
+        Settings().privacy.epsilon,
+    )
     other = settings.model_copy(
         update={"fine_tuning": FineTuning(clip=9), "seed": 1, "pretraining": Pretraining(steps=3)}
     )
-    assert other.only("generation", "method") == kept, "the key of a stage does not see what the stage does not use"
+    assert other.only("generation", "method") == retained, "the key of a stage does not see what the stage does not use"
 
 
 def test_settings_are_frozen_at_every_depth():

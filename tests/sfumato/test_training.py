@@ -46,12 +46,12 @@ def test_the_average_is_exponential_from_the_first_step_on():
 def test_the_average_of_a_short_training_does_not_remember_where_it_began():
     """At a decay of .999 a plain average would still be half of its first weights after 700 steps."""
     model, young, plain = nn.Linear(1, 1, bias=False), [], []
-    for make, found in ((young_average, young), (moving_average, plain)):
+    for make, result in ((young_average, young), (moving_average, plain)):
         average = make(model, 0.999)
         for step in range(700):
             nn.init.constant_(model.weight, min(step / 100, 1.0))
             average.update_parameters(model)
-        found.append(average.module.weight.item())
+        result.append(average.module.weight.item())
     assert plain[0] < 0.6 and young[0] > 0.999
 
 
@@ -80,7 +80,7 @@ def test_the_loop_applies_the_rate_and_returns_the_average():
     """Adam's first steps move by the learning rate: that shows both the schedule and the average."""
     model, places, losses = nn.Linear(1, 1, bias=False), [], [7.0, 7.0, 7.0]
     nn.init.zeros_(model.weight)
-    trained, found = train(
+    trained, result = train(
         model,
         lambda: model.weight.sum() + 7.0 - model.weight.item(),
         steps=3,
@@ -98,7 +98,7 @@ def test_the_loop_applies_the_rate_and_returns_the_average():
         2 / 11 * expected[0] + 9 / 11 * expected[1]
     )  # young: (1 + n) / (10 + n) is below the decay after one step and two
     assert trained.weight.item() == pytest.approx(3 / 12 * two + 9 / 12 * expected[2], rel=1e-4)
-    assert found == pytest.approx(losses)
+    assert result == pytest.approx(losses)
 
 
 def test_no_tensor_outlives_its_step():
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit():
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_that_share_of_the_images_is_shown_without_a_class(share):
-    asked = []
+    requested = []
 
     class Spy(nn.Module):
         def __init__(self, inner):
@@ -159,11 +159,11 @@ def test_that_share_of_the_images_is_shown_without_a_class(share):
             self.inner = inner
 
         def forward(self, x, t, y):
-            asked.append((t, y))
+            requested.append((t, y))
             return self.inner(x, t, y)
 
     pretrained(settings=SMALL.model_copy(update={"steps": 40, "label_dropout": share}), wrap=Spy)
-    t, y = (torch.cat(part) for part in zip(*asked, strict=True))
+    t, y = (torch.cat(part) for part in zip(*requested, strict=True))
     assert float((y == NO_CLASS).float().mean()) == pytest.approx(share, abs=0.05 * (0 < share < 1))
     assert t.min() >= 1 and t.min() < 20 and t.max() <= 1000 and t.max() > 980
 
@@ -185,14 +185,14 @@ NETWORKS = {
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_public_training_with_rounded_products_comes_to_the_same(kind, monkeypatch):
     """As on a GPU; a CPU can round too, and shows that no layer minds. Weights and losses stay float32, and outside nothing is rounded."""
-    found = {}
+    result = {}
     for rounded in (False, True):
         monkeypatch.setattr(training, "HALVES", {"cpu": torch.bfloat16} if rounded else {})
         model = build(NETWORKS[kind], (1, 8, 8), 10, seed=0)
         trained, losses = pretrain(model, SCHEDULE, *digits(), Pretraining(steps=40, batch=32, warm_up=10), seed=0)
         assert {weights.dtype for weights in trained.parameters()} == {torch.float32}
-        found[rounded] = losses
-    exact, rounded = (torch.tensor(found[key]) for key in (False, True))
+        result[rounded] = losses
+    exact, rounded = (torch.tensor(result[key]) for key in (False, True))
     assert not torch.equal(exact, rounded)
     assert float(rounded[-20:].mean()) == pytest.approx(float(exact[-20:].mean()), rel=0.02)
     assert not torch.is_autocast_enabled("cpu")

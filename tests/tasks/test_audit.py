@@ -23,7 +23,7 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def told(monkeypatch) -> list[tuple[str, str]]:
+def reported(monkeypatch) -> list[tuple[str, str]]:
     """What MLflow would have been told."""
     calls = []
     monkeypatch.setattr(Tracker, "log", lambda self, name, **facts: calls.append((facts["label"], facts["run"])))
@@ -32,7 +32,7 @@ def told(monkeypatch) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("leaks", [False, True])
-def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(place, told, leaks):
+def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(place, reported, leaks):
     folder = place.runs / "20260101-120000-rapid-scans-eps10"
     folder.mkdir()
     record, store = paid_record(place, folder), place.store()
@@ -41,9 +41,9 @@ def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(pla
     guesses = membership("canaries", scores[200:].astype(float), scores[:200].astype(float))
     check, to_train, to_test = check_copies(*(torch.randn(n, 1, 4, 4) for n in (50, 40, 30)))
     with store.writing() as draft:
-        found = {"bound": bound, "canary_attack": guesses}
+        result = {"bound": bound, "canary_attack": guesses}
         serialization.save(
-            draft, {}, {key: one.model_dump(mode="json") for key, one in found.items()} | {"memberships": []}
+            draft, {}, {key: one.model_dump(mode="json") for key, one in result.items()} | {"memberships": []}
         )
         findings = store.keep(Findings, draft, entries={"7": "INTERNAL"})
     with store.writing() as draft:
@@ -58,4 +58,4 @@ def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(pla
     for text in (told_of, (folder / "audit-internal.html").read_text(encoding="utf-8")):
         assert '<body class="INTERNAL">' in text and ("refute what is promised" in text) == leaks
     assert "canaries" not in (folder / "report.html").read_text(encoding="utf-8")
-    assert (("scans-rapid", "aaa") in told) == leaks and told[-1] == ("INTERNAL", "bbb")
+    assert (("scans-rapid", "aaa") in reported) == leaks and reported[-1] == ("INTERNAL", "bbb")

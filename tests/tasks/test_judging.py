@@ -21,7 +21,7 @@ from tasks.public import train_backbone
 from tasks.release import comparable, judge_images
 from tasks.runtime.artifact import Draft
 from tasks.terms import Order, Terms
-from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tests.tasks.runtime.test_artifact import CONTEXT, place, reported  # noqa: F401 (fixtures)
 
 TERMS = Terms(relation="add_remove", delta=1e-4)
 MACHINE = Machine()
@@ -33,7 +33,7 @@ def stored(place, kind, images):  # noqa: F811
         return place.store().keep(kind, folder, parents=[])
 
 
-def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, told):  # noqa: F811
+def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, reported):  # noqa: F811
     letters = sources.load("glyphs", sources.Reading(size=8, glyphs_per_class=30))
     quick = BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2)
     backbone = train_backbone.fn(CONTEXT, stored(place, PublicImages, letters), quick, 0, MACHINE)
@@ -47,8 +47,8 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
         assert [entry.kind for entry in ledger.entries("digits")] == ["reserve", "open", "commit"]
         assert ledger.replay() == []
     # Real digits stand for drawn ones; every third was drawn for another class.
-    asked = np.where(np.arange(len(digits)) % 3 == 0, (digits.labels + 1) % 10, digits.labels)
-    drawn = stored(place, Samples, ImageSet(digits.pixels, asked, digits.classes))
+    requested = np.where(np.arange(len(digits)) % 3 == 0, (digits.labels + 1) % 10, digits.labels)
+    drawn = stored(place, Samples, ImageSet(digits.pixels, requested, digits.classes))
     both = Judging(backbone=backbone, judge=judge)
 
     def made(use, images):
@@ -60,9 +60,9 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
     ref, relabelled, before = made("relabel", len(digits))
     assert ref.label == "DP" and judged_of(place.store(), ref.digest)["drawn"] == len(digits)
     right = (relabelled.labels == digits.labels).mean()
-    assert right > 0.75 and np.array_equal(before, asked) and np.array_equal(relabelled.pixels, digits.pixels)
+    assert right > 0.75 and np.array_equal(before, requested) and np.array_equal(relabelled.pixels, digits.pixels)
     ref, weighed, before = made("weigh", len(digits))
-    assert ref.label == "DP" and np.array_equal(before, asked)
+    assert ref.label == "DP" and np.array_equal(before, requested)
     assert (weighed.labels == digits.labels).mean() >= right - 0.01, "every third was drawn for another class"
     ref, agreeing, before = made("agreeing", 1)
     share = judged_of(place.store(), ref.digest)["agreed"]
@@ -79,7 +79,7 @@ def test_too_few_images_or_classes_are_not_compared(place, labels, enough):  # n
 
 @pytest.mark.parametrize("use", ["relabel", "weigh", "filter", "agreeing"])
 @pytest.mark.parametrize("gives", [0, 1, 2])
-def test_a_judge_that_gives_one_class_alone_ends_nothing_that_is_paid_for(place, told, monkeypatch, use, gives):  # noqa: F811
+def test_a_judge_that_gives_one_class_alone_ends_nothing_that_is_paid_for(place, reported, monkeypatch, use, gives):  # noqa: F811
     """Two classes were drawn; a judge under much noise gives all images one of them, or the one that nobody asked for."""
     monkeypatch.setattr(serialization, "load_judge", lambda *_: OneClass(gives))
     monkeypatch.setattr(Draft, "open", lambda draft, ref: draft.store.folder(ref) if ref else None)

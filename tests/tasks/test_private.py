@@ -16,7 +16,7 @@ from tasks.checks import check_private
 from tasks.private import keep_watched
 from tasks.terms import Order, Terms
 from tests.examples import picture_set
-from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tests.tasks.runtime.test_artifact import CONTEXT, place, reported  # noqa: F401 (fixtures)
 
 
 @pytest.fixture
@@ -28,22 +28,22 @@ def watched(place):  # noqa: F811
     return Watched([row, empty], {look.hash: "INTERNAL"})
 
 
-def test_what_steps_saw_is_internal_whatever_the_model_is(place, told, watched, capsys):  # noqa: F811
+def test_what_steps_saw_is_internal_whatever_the_model_is(place, reported, watched, capsys):  # noqa: F811
     store = place.store()
     with store.writing() as folder:
         serialization.save(folder, {}, {"a": "model"})
         model = store.keep(TunedModel, folder, parents=[], entries={"3": "DP"})
     keep_watched(watched, model, "DP fine-tuning", CONTEXT)
-    (call,) = told
+    (call,) = reported
     assert call["label"] == "INTERNAL" and call["parent"] == "hidden" and model.label == "DP"
     assert call["series"]["loss"] == [2.0, 0.0] and call["series"]["not_finite"] == [1, 0]
-    kept = WatchedSteps(digest=call["tags"]["artifact"], label="INTERNAL")
-    assert serialization.load(store.folder(kept))[1]["steps"][0]["median_norm"] == 0.5
+    retained = WatchedSteps(digest=call["tags"]["artifact"], label="INTERNAL")
+    assert serialization.load(store.folder(retained))[1]["steps"][0]["median_norm"] == 0.5
     assert "2.0" not in capsys.readouterr().err, "the screen says where they are, not what they are"
 
 
 @pytest.mark.parametrize("copied", [True, False])
-def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, told, copied):  # noqa: F811
+def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, reported, copied):  # noqa: F811
     digits, store = sources.load("digits", sources.Reading(part="test")), place.store()
     with store.writing() as folder:
         serialization.save_images(folder, digits if copied else picture_set(count=30))

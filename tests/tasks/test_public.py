@@ -23,7 +23,7 @@ from tasks.public import RECONSTRUCTIONS, dealt, read_public, train_autoencoder,
 from tasks.runtime.artifact import Draft, draft_of
 from tasks.runtime.checkpoints import FolderKeeper
 from tests.examples import picture_set
-from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tests.tasks.runtime.test_artifact import CONTEXT, place, reported  # noqa: F401 (fixtures)
 
 TINY = Latent(kind="kl", width=4, steps=3, batch=8)
 MACHINE = Machine(device="cpu")
@@ -31,14 +31,14 @@ NETWORK = Network(kind="mlp", width=8, blocks=1, condition=4)
 
 
 @pytest.fixture
-def world(place, told):  # noqa: F811
+def world(place, reported):  # noqa: F811
     """The store, MLflow's ears, and two sets of public images."""
     store, sets = place.store(), []
     for classes in (("a", "b"), ("c", "d")):
         with store.writing() as folder:
             serialization.save_images(folder, picture_set(count=30, classes=classes))
             sets.append(store.keep(PublicImages, folder, parents=[]))
-    return store, told, sets
+    return store, reported, sets
 
 
 def trained(images):
@@ -50,13 +50,13 @@ def drafted(store, tmp_path):
 
 
 def test_the_autoencoder_is_public_and_shows_what_it_loses(world):
-    store, told, (images, _) = world  # noqa: F811
+    store, reported, (images, _) = world  # noqa: F811
     ref = trained(images)
     assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest]
     assert trained(images).digest == ref.digest, "the same images and seed give the same autoencoder"
-    found = Image.open(store.folder(ref) / RECONSTRUCTIONS)
-    assert found.width > found.height > 100 and np.asarray(found).std() > 0
-    call = told[0]
+    result = Image.open(store.folder(ref) / RECONSTRUCTIONS)
+    assert result.width > result.height > 100 and np.asarray(result).std() > 0
+    call = reported[0]
     assert call["label"] == "PUBLIC" and call["files"] == [store.folder(ref) / RECONSTRUCTIONS]
     assert call["metrics"]["reconstruction_error"] > 0 and 0 < call["metrics"]["spread"] < 1
     assert len(call["series"]["loss"]) == TINY.steps
@@ -75,17 +75,17 @@ def test_a_public_training_that_a_signal_stops_goes_on_to_the_same_artifact(worl
 
 
 def test_with_a_backbone_it_says_what_that_reads_after_the_round_trip(world):
-    store, told, (images, _) = world  # noqa: F811
+    store, reported, (images, _) = world  # noqa: F811
     ask = {"seed": 0, "machine": MACHINE}
     reader = train_backbone.fn(CONTEXT, images, BackboneSettings(width=8, steps=3, batch=8), **ask)
     ref = train_autoencoder.fn(CONTEXT, images, TINY.model_copy(update={"perceptual": 0.1}), backbone=reader, **ask)
     assert store.manifest(ref)["parents"] == [images.digest, reader.digest] and ref.label == "PUBLIC"
-    metrics = told[-1]["metrics"]
+    metrics = reported[-1]["metrics"]
     assert 0 <= metrics["read_after"] <= 1 and 0 <= metrics["read_before"] <= 1
 
 
 def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
-    store, told, (images, others) = world  # noqa: F811
+    store, reported, (images, others) = world  # noqa: F811
     ask = {"source": "letters", "seed": 0, "machine": MACHINE}
     ref = train_classifier.fn(CONTEXT, images, **ask)
     assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest] and store.entries(ref) == []
@@ -95,10 +95,10 @@ def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
         != train_classifier.fn(CONTEXT, others, **ask).digest
     )
     model, name = classifiers.load_classifier(store.folder(ref), torch.device("cpu"))
-    found = serialization.load_images(store.folder(images))
-    read = predict(model, to_unit(found.pixels)).argmax(1)
-    assert (read.numpy() == found.labels).mean() > 0.9, "it has learnt these images"
-    assert name == "letters" and told[0]["label"] == "PUBLIC"
+    result = serialization.load_images(store.folder(images))
+    read = predict(model, to_unit(result.pixels)).argmax(1)
+    assert (read.numpy() == result.labels).mean() > 0.9, "it has learnt these images"
+    assert name == "letters" and reported[0]["label"] == "PUBLIC"
 
 
 def test_public_stages_refuse_an_autoencoder_trained_on_other_images(world, tmp_path):

@@ -32,7 +32,7 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def told(monkeypatch) -> list[dict]:
+def reported(monkeypatch) -> list[dict]:
     """What MLflow would have been told."""
     calls = []
     monkeypatch.setattr(Tracker, "log", lambda self, name, **facts: calls.append({"name": name, **facts}) or "told-1")
@@ -47,7 +47,7 @@ def end(place, **changes):
     return finish(record, samples, {"denoiser": [1.0, 0.5]})
 
 
-def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(place, told):
+def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(place, reported):
     record = end(place)
     folder = place.runs / record.run
     assert {path.name for path in folder.iterdir()} == {
@@ -67,9 +67,9 @@ def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(plac
     assert load_record(place.runs) == record
 
 
-def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
+def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, reported):
     record = end(place)
-    shown, hidden = told
+    shown, hidden = reported
     assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
     assert shown["metrics"] == {"epsilon": record.certificate.epsilon, "delta": pytest.approx(3.4e-4), "claim": 76.38}
     assert [path.name for path in shown["files"]] == [
@@ -82,34 +82,34 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     }
 
 
-def test_what_both_are_told_names_data_by_digest_and_the_private_set_by_name_alone(place, told):
+def test_what_both_are_told_names_data_by_digest_and_the_private_set_by_name_alone(place, reported):
     record = end(place)
-    for call in told:
+    for call in reported:
         assert call["inputs"] == [("scans", "")] and call["tags"]["ledger_entries"] == ",".join(
             map(str, record.entries)
         )
         assert call["tags"]["mlflow.note.content"].split("\n\n")[0] == record.certificate.sentence()
-    assert [call["tags"]["label"] for call in told] == ["DP", "INTERNAL"] and "digest-of-scans" not in str(told)
+    assert [call["tags"]["label"] for call in reported] == ["DP", "INTERNAL"] and "digest-of-scans" not in str(reported)
 
 
-def test_the_description_of_a_run_shows_its_images_where_they_may_be_seen_alone(place, told):
+def test_the_description_of_a_run_shows_its_images_where_they_may_be_seen_alone(place, reported):
     end(place)
-    shown, hidden = (call["tags"]["mlflow.note.content"] for call in told)
+    shown, hidden = (call["tags"]["mlflow.note.content"] for call in reported)
     assert shown.endswith("](get-artifact?path=samples.png&run_uuid=aaa)") and "get-artifact" not in hidden
-    assert "samples.png" in [path.name for path in told[0]["files"]]
+    assert "samples.png" in [path.name for path in reported[0]["files"]]
 
 
-def test_a_score_without_a_number_is_not_told(place, told):
+def test_a_score_without_a_number_is_not_told(place, reported):
     end(place, metrics={"synthetic": {**SCORES, "frechet": None, "kid": 0.5, "feature_extractor": "a"}})
-    assert set(told[1]["metrics"]) == {f"synthetic/{key}" for key in {*SCORE_KEYS, "kid"} - {"frechet"}}
+    assert set(reported[1]["metrics"]) == {f"synthetic/{key}" for key in {*SCORE_KEYS, "kid"} - {"frechet"}}
 
 
-def test_of_an_internal_run_nothing_is_shown(place, told):
+def test_of_an_internal_run_nothing_is_shown(place, reported):
     end(place, events=[Uncertified(reason="one step leaks")])
-    assert [call["label"] for call in told] == ["INTERNAL"]
+    assert [call["label"] for call in reported] == ["INTERNAL"]
 
 
-def test_the_ledger_beside_the_record_is_of_this_set_alone_and_holds_no_digest(place, told):
+def test_the_ledger_beside_the_record_is_of_this_set_alone_and_holds_no_digest(place, reported):
     record = end(place)
     text = (place.runs / record.run / "ledger.json").read_text()
     assert {entry["dataset"] for entry in json.loads(text)["entries"]} == {"scans"} and "digest" not in text
@@ -125,12 +125,12 @@ def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeyp
     assert capsys.readouterr().err.count("but not written to MLflow") == 2
 
 
-def test_publishing_is_noted_in_the_record(place, told, tmp_path):
+def test_publishing_is_noted_in_the_record(place, reported, tmp_path):
     record = publish_run(end(place), tmp_path / "out")
     assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
 
 
-def test_what_is_published_is_noted_before_its_reports_are_written(place, told, tmp_path, monkeypatch):
+def test_what_is_published_is_noted_before_its_reports_are_written(place, reported, tmp_path, monkeypatch):
     """Else a schedule would publish the same images once more."""
     record = end(place)
 
@@ -144,7 +144,7 @@ def test_what_is_published_is_noted_before_its_reports_are_written(place, told, 
 
 
 @pytest.mark.parametrize("licence", ["", "MIT"])
-def test_a_model_that_cannot_draw_is_no_version_in_the_registry(place, told, tmp_path, monkeypatch, licence):
+def test_a_model_that_cannot_draw_is_no_version_in_the_registry(place, reported, tmp_path, monkeypatch, licence):
     versions = []
     monkeypatch.setattr(Tracker, "release", lambda self, name, *_, **__: versions.append(name))
     monkeypatch.setattr(model, "write_for_diffusers", lambda *_: "none: its parts are made up")

@@ -59,8 +59,8 @@ def audit_text(audit):
 
 def row(text, name):
     """The cells of the one table row that begins with `name`."""
-    (found,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
-    return [cell.strip() for cell in found.strip("|").split("|")]
+    (result,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in result.strip("|").split("|")]
 
 
 def test_a_report_without_findings_says_so_and_how_little_that_is():

@@ -27,8 +27,8 @@ def compared(*rows, **changes):
     return Comparison(name="compare", folder="", rows=rows, **changes)
 
 
-def report(found) -> str:
-    return in_markdown(comparison_page(found))
+def report(result) -> str:
+    return in_markdown(comparison_page(result))
 
 
 def rows(tmp_path):
@@ -40,8 +40,8 @@ def rows(tmp_path):
 
 def test_mean_and_interval_by_hand():
     # Student's .975 quantile with two degrees of freedom is 4.3027.
-    found = spread([0.7, 0.8, 0.9])
-    assert found.mean == pytest.approx(0.8) and found.half == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
+    result = spread([0.7, 0.8, 0.9])
+    assert result.mean == pytest.approx(0.8) and result.half == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
     assert spread([0.5]) == Spread(mean=0.5, half=None) and str(spread([0.5])) == "0.5"
 
 
@@ -87,25 +87,25 @@ def test_a_row_says_what_its_images_may_be_used_for(tmp_path):
 
 
 def test_the_report_says_that_it_is_internal_and_names_all_runs(tmp_path):
-    found = compared(*rows(tmp_path))
-    text = report(found)
+    result = compared(*rows(tmp_path))
+    text = report(result)
     assert "INTERNAL" in text.splitlines()[2] and "Over 3 seeds" in text
     assert all(run in text for run in ("a0", "a1", "a2", "b0"))
     assert (
         f"]({comparison.TRADE_OFF})" in text and "Rows of the picture: rapid at 1; dp-sgd at 1; rapid at 0.5." in text
     )
-    assert Comparison.model_validate_json(found.model_dump_json()) == found
+    assert Comparison.model_validate_json(result.model_dump_json()) == result
 
 
 def test_a_sweep_names_setting_and_value_and_shows_a_shared_variant_at_each(tmp_path):
     axes = {"method.k": {"0.5": "rapid method.k=0.5", "0.8": "rapid"}, "sampler": {"ddim": "rapid"}}
     made = [row_of(name, 10.0, [record(tmp_path, name)]) for name in ("rapid", "rapid method.k=0.5")]
-    found = compared(*made, axes=axes)
+    result = compared(*made, axes=axes)
     shown = [("method.k", "0.5"), ("method.k", "0.8"), ("sampler", "ddim")]
-    assert [line.names for line in lines(found)] == shown
-    assert [line.row.variant for line in lines(found)] == ["rapid method.k=0.5", "rapid", "rapid"]
-    _, columns, cells = comparison_table(found)
+    assert [line.names for line in lines(result)] == shown
+    assert [line.row.variant for line in lines(result)] == ["rapid method.k=0.5", "rapid", "rapid"]
+    _, columns, cells = comparison_table(result)
     assert columns[:3] == ["setting", "value", "target"] and [tuple(line[:2]) for line in cells] == shown
-    text = report(found)
+    text = report(result)
     assert f"]({comparison.SWEEP})" in text and "method.k 0.8 at 10; sampler ddim at 10." in text
-    assert Comparison.model_validate_json(found.model_dump_json()) == found
+    assert Comparison.model_validate_json(result.model_dump_json()) == result

@@ -35,14 +35,14 @@ def every(folder, low):
 @pytest.fixture
 def figures(monkeypatch):
     """The figures drawn; their files are written too."""
-    kept, panels = [], comparison_plots._panels
+    retained, panels = [], comparison_plots._panels
 
     def keep(*size, **shape):
-        kept.append(panels(*size, **shape))
-        return kept[-1]
+        retained.append(panels(*size, **shape))
+        return retained[-1]
 
     monkeypatch.setattr(comparison_plots, "_panels", keep)
-    return kept
+    return retained
 
 
 def points(panel, number=0):
@@ -119,9 +119,9 @@ def test_the_trade_off_shows_certificates_and_claims_and_leaves_out_what_is_miss
 
 @pytest.mark.parametrize("axes", [{}, {"sampler": {"ddim": "rapid"}}])
 def test_the_picture_is_the_one_that_the_report_names(tmp_path, axes):
-    found = Comparison(name="one", folder="", rows=(row(tmp_path, "rapid"),), axes=axes)
-    draw(tmp_path, found)
-    assert [path.name for path in tmp_path.glob("*.png")] == [found.plot]
+    result = Comparison(name="one", folder="", rows=(row(tmp_path, "rapid"),), axes=axes)
+    draw(tmp_path, result)
+    assert [path.name for path in tmp_path.glob("*.png")] == [result.plot]
 
 
 def paired_row(folder, part, target=10.0, ones=(0.9, 0.91, 0.9), others=(0.7, 0.7, 0.72)):

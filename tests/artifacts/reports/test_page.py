@@ -37,14 +37,14 @@ def folder(tmp_path):
 
 def test_the_page_is_one_file_without_script_or_outside_address(page, folder):
     text = in_html(page, inside(folder))
-    found = Tags(text)
-    assert not {"script", "link", "iframe", "object", "embed", "base", "form", "b onclick"} & set(found.counts)
-    assert found.counts["img"] == 1 and found.counts["b"] == 1, "the label in the band alone"
-    assert not [name for name, _ in found.attributes if name.startswith("on")]
-    addresses = [value for name, value in found.attributes if name in ("src", "href", "srcset", "action")]
+    result = Tags(text)
+    assert not {"script", "link", "iframe", "object", "embed", "base", "form", "b onclick"} & set(result.counts)
+    assert result.counts["img"] == 1 and result.counts["b"] == 1, "the label in the band alone"
+    assert not [name for name, _ in result.attributes if name.startswith("on")]
+    addresses = [value for name, value in result.attributes if name in ("src", "href", "srcset", "action")]
     assert len(addresses) == 1 and addresses[0].startswith("data:image/png;base64,")
     assert not re.search(r"url\(|@import", text) and "default-src 'none'" in text
-    assert found.text.count(NASTY) == 6, "title, band, heading, paragraph, cell and caption show it as it is"
+    assert result.text.count(NASTY) == 6, "title, band, heading, paragraph, cell and caption show it as it is"
 
 
 def test_it_is_made_for_phones_paper_and_dark_screens(page):

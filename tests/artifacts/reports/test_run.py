@@ -42,14 +42,14 @@ def internal_report(record) -> str:
 
 def rows(text: str, name: str) -> list[list[str]]:
     """The cells of the table rows that begin with `name`."""
-    found = [line for line in text.splitlines() if line.lower().replace("*", "").startswith(f"| {name}")]
-    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in found]
+    result = [line for line in text.splitlines() if line.lower().replace("*", "").startswith(f"| {name}")]
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in result]
 
 
 def row(text: str, name: str) -> list[str]:
     """The cells of the one table row that begins with `name`."""
-    (found,) = rows(text, name)
-    return found
+    (result,) = rows(text, name)
+    return result
 
 
 def shown(number: float) -> set[str]:
@@ -89,10 +89,10 @@ def test_certificate_and_claim_are_rows_of_their_own(record):
 
 
 def test_what_a_plan_warns_of_stands_beside_the_promise(record):
-    told = record.model_copy(
+    reported = record.model_copy(
         update={"plan": record.plan.model_copy(update={"warnings": ("privacy.delta=0.02 is above 0.01",)})}
     )
-    assert "privacy.delta=0.02 is above 0.01" in public_report(told) and "Warning" not in public_report(record)
+    assert "privacy.delta=0.02 is above 0.01" in public_report(reported) and "Warning" not in public_report(record)
 
 
 def test_without_a_certificate_the_report_says_so_and_covers_nothing(tmp_path):
@@ -129,7 +129,7 @@ def test_how_long_internal_work_took_stays_in_the_internal_report(tmp_path):
     record = make_record(tmp_path, stages=[*make_record(tmp_path).stages, hidden, unknown])
     text = public_report(record)
     assert "2 of 4 stages, in 34 seconds" in text
-    assert not any(told in text for told in ("417", "418.5", "88.5", "member 1 |", "539"))
+    assert not any(reported in text for reported in ("417", "418.5", "88.5", "member 1 |", "539"))
     assert row(internal_report(record), "member 1 |") == ["member 1", "417.2", "", "418.5"]
 
 
@@ -156,11 +156,11 @@ def test_what_an_autoencoder_loses_is_told_beside_what_there_was(tmp_path):
     assert "**Latents.**" not in public_report(make_record(tmp_path))
 
 
-@pytest.mark.parametrize(("recall", "said"), [(1.0, False), (0.974, True)])
-def test_an_approximate_search_is_reported_with_its_recall(tmp_path, recall, said):
+@pytest.mark.parametrize(("recall", "stated"), [(1.0, False), (0.974, True)])
+def test_an_approximate_search_is_reported_with_its_recall(tmp_path, recall, stated):
     retrieval = {"retrieval_accuracy": 0.3, "retrieval_chance": 0.02, "search_recall": recall}
     text = public_report(make_record(tmp_path, retrieval=retrieval))
-    assert ("Search is approximate: it finds the nearest key 97.4% of the time." in text) == said
+    assert ("Search is approximate: it finds the nearest key 97.4% of the time." in text) == stated
 
 
 def test_the_edge_of_the_promise_is_in_both(record):
@@ -175,7 +175,7 @@ def test_the_internal_report_says_so_first_and_holds_every_score(record):
     text = internal_report(record)
     assert text.splitlines()[2].startswith("> INTERNAL. Do not share")
     for name, share in (("synthetic", 1), ("public model alone", 1 / 3)):
-        cells = [cell for found in rows(text, name) for cell in found[1:]]
+        cells = [cell for result in rows(text, name) for cell in result[1:]]
         assert cells == [f"{SCORES[key] * share:.4g}" for key in SCORE_KEYS]
     everything = [section for section in public_page(record).sections if section.title not in ("Time", TITLE)]
     assert [section for section in internal_page(record).sections if section in everything] == everything
@@ -295,9 +295,9 @@ def test_a_class_that_is_named_like_markup_stays_a_name(tmp_path):
     evil = record.model_copy(update={"plan": plan, "settings": settings})
     Image.new("L", (3, 2)).save(tmp_path / report.SAMPLES)
     for page in (public_page(evil), internal_page(evil)):
-        found = Tags(in_html(page, inside(tmp_path)))
-        assert found.counts["img"] == 1 and not {"script", "iframe"} & set(found.counts)
-        assert names[0] in found.text and names[1] in found.text
+        result = Tags(in_html(page, inside(tmp_path)))
+        assert result.counts["img"] == 1 and not {"script", "iframe"} & set(result.counts)
+        assert names[0] in result.text and names[1] in result.text
     text = report.markdown(evil)
     assert "<script" not in text and "<iframe" not in text and "<img" not in text and "\\](https" in text
 
@@ -328,9 +328,9 @@ def test_curves_are_drawn_one_panel_each(tmp_path):
     widths = []
     for curves in ({}, {"public denoiser": [1.0, 0.5]}, {"public denoiser": [1.0, 0.5], "feature extractor": [2.0]}):
         plots.draw_curves(tmp_path / "curves.png", curves)
-        with Image.open(tmp_path / "curves.png") as found:
-            assert found.format == "PNG"
-            widths.append(found.width)
+        with Image.open(tmp_path / "curves.png") as result:
+            assert result.format == "PNG"
+            widths.append(result.width)
     assert widths[0] == widths[1] and widths[2] == pytest.approx(2 * widths[1], abs=2)
 
 
@@ -340,8 +340,8 @@ def test_epsilon_at_other_deltas_is_drawn_where_it_is_known(tmp_path):
         public_page(make_record(tmp_path)), str
     ).count("<img")
     plots.draw_privacy(tmp_path / "curve.png", record)
-    with Image.open(tmp_path / "curve.png") as found:
-        assert found.width > 500 and len(found.convert("RGB").getcolors(1 << 20)) > 10
+    with Image.open(tmp_path / "curve.png") as result:
+        assert result.width > 500 and len(result.convert("RGB").getcolors(1 << 20)) > 10
 
 
 def test_earlier_runs_stand_beside_where_they_are_alike(tmp_path, monkeypatch):
@@ -359,5 +359,5 @@ def test_earlier_runs_stand_beside_where_they_are_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "_point", lambda *given, filled: drawn.append(given[1]) or point(*given, filled=filled))
     plots.draw_trade_off(tmp_path / "trade.png", record, other.values())
     assert drawn == [other["alike"], record] * 2
-    with Image.open(tmp_path / "trade.png") as found:
-        assert found.width > 800
+    with Image.open(tmp_path / "trade.png") as result:
+        assert result.width > 800

@@ -198,8 +198,8 @@ def test_the_key_as_openssl_prints_it_is_the_same_key(sfumato, run, key, tmp_pat
 
 
 def test_a_run_that_needs_an_approval_does_not_publish_by_itself(sfumato):
-    asked = ("--set", "release.approval=required")
-    assert sfumato("run", "rapid", *asked, "--dry-run", "--publish").is_one_line(
+    requested = ("--set", "release.approval=required")
+    assert sfumato("run", "rapid", *requested, "--dry-run", "--publish").is_one_line(
         "release.approval=required", "request-release"
     )
 

@@ -89,9 +89,9 @@ def test_sets_are_joined_and_parted_from_the_command_line(sfumato, spent):
         reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean")
     joined = sfumato("ledger", "join", "clean", "scans", "--reason", "the same people")
     assert joined.code == 0 and "left of 50" in joined.out and "this counts together with 'scans'" in joined.out
-    found = json.loads(sfumato("ledger", "show", "clean", "--json").out)
-    assert (found["entries"][-1]["reason"], found["totals"]["clean"]["joined"]) == ("the same people", ["scans"])
-    assert found["totals"]["clean"]["spends"] == 2
+    result = json.loads(sfumato("ledger", "show", "clean", "--json").out)
+    assert (result["entries"][-1]["reason"], result["totals"]["clean"]["joined"]) == ("the same people", ["scans"])
+    assert result["totals"]["clean"]["spends"] == 2
     assert sfumato("ledger", "join", "clean", "scan", "--reason", "x").is_one_line("'scan'", "did you mean 'scans'")
     assert sfumato("ledger", "join", "clean", "scans", "--reason", " ").is_one_line("needs a reason")
     parted = sfumato("ledger", "differ", "clean", "scans", "--reason", "no, namesakes")
@@ -123,8 +123,8 @@ def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):
 def test_the_key_that_checks_a_card_is_printed(sfumato, spent):
     with where().ledger() as ledger:
         public = ledger.signed_head()["public_key"]
-    told = sfumato("ledger", "key").out.split()
-    assert told[0] == public and told[1] == "fingerprint" and len(told[2]) == 64
+    reported = sfumato("ledger", "key").out.split()
+    assert reported[0] == public and reported[1] == "fingerprint" and len(reported[2]) == 64
 
 
 def test_the_ledger_is_exported_with_a_picture(sfumato, spent, tmp_path):
@@ -139,9 +139,9 @@ def test_the_ledger_is_exported_with_a_picture(sfumato, spent, tmp_path):
 def test_both_relations_are_shown(sfumato, spent):
     shown = " ".join(sfumato("ledger", "show", "scans").out.split())
     assert "the same under replace_one: epsilon" in shown
-    found = json.loads(sfumato("ledger", "show", "--json").out)["totals"]
-    assert found["scans"]["both"]["replace_one"] > found["scans"]["both"]["add_remove"] == found["scans"]["epsilon"]
-    assert found["leaky"]["both"] == {"add_remove": None, "replace_one": None}
+    result = json.loads(sfumato("ledger", "show", "--json").out)["totals"]
+    assert result["scans"]["both"]["replace_one"] > result["scans"]["both"]["add_remove"] == result["scans"]["epsilon"]
+    assert result["leaky"]["both"] == {"add_remove": None, "replace_one": None}
 
 
 def test_an_empty_ledger_says_so(sfumato):
@@ -158,10 +158,10 @@ def test_the_ledger_is_shown_set_by_set_without_digests(sfumato, spent):
 
 def test_the_ledger_as_json_is_json_and_holds_no_digest(sfumato, spent):
     shown = sfumato("ledger", "show", "--json")
-    found = json.loads(shown.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert [entry["kind"] for entry in found["entries"]] == ["budget", "reserve", "reserve"]
-    assert found["totals"]["scans"]["epsilon"] > 0 and found["totals"]["scans"]["left"] > 0
-    assert found["totals"]["leaky"]["epsilon"] is None and "digest-of" not in shown.out
+    result = json.loads(shown.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert [entry["kind"] for entry in result["entries"]] == ["budget", "reserve", "reserve"]
+    assert result["totals"]["scans"]["epsilon"] > 0 and result["totals"]["scans"]["left"] > 0
+    assert result["totals"]["leaky"]["epsilon"] is None and "digest-of" not in shown.out
 
 
 def lose(home, keep=0):

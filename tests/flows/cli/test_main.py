@@ -184,8 +184,8 @@ def test_public_images_of_another_size_or_colour_take_those_of_the_private_ones(
 
 def test_a_first_image_that_is_no_image_is_refused_and_named_elsewhere(sfumato, images):
     (images / "ill" / "000.png").write_bytes(b"not a picture")
-    told = sfumato("run", *changed(f"data.private={images}"))
-    assert told.is_one_line("data.private", str(images), "corrupt", "(INTERNAL)") and "000.png" not in told.err
+    reported = sfumato("run", *changed(f"data.private={images}"))
+    assert reported.is_one_line("data.private", str(images), "corrupt", "(INTERNAL)") and "000.png" not in reported.err
 
 
 def test_a_place_to_publish_to_that_is_taken_is_named_before_the_flow_starts(sfumato, tmp_path):
@@ -404,12 +404,12 @@ def test_a_comparison_that_cannot_work_is_refused_before_any_run(sfumato, comman
 @pytest.fixture
 def compared(monkeypatch):
     """What the flow that compares was asked for."""
-    asked = []
+    requested = []
     flow = ModuleType("flows.compare")
-    flow.compare_planned = lambda *given, **how: asked.append(given)
+    flow.compare_planned = lambda *given, **how: requested.append(given)
     monkeypatch.setitem(sys.modules, "flows.compare", flow)
-    monkeypatch.setattr("flows.cli.compare.show", lambda found: None)
-    return asked
+    monkeypatch.setattr("flows.cli.compare.show", lambda result: None)
+    return requested
 
 
 SEVERAL = ["compare", "--method", "dp-sgd", "--method", "dppm", "--epsilons", "1,2", "--seeds", "0,1"]
@@ -456,9 +456,9 @@ def save(folder, record=None, **changes):
 
 def test_the_report_is_written_anew_and_found(sfumato, folder):
     record = save(folder, report=str(folder / "runs" / "20260101-120000-rapid-scans-eps10" / "report.html"))
-    told = sfumato("report")
-    assert told.code == 0 and told.err == ""
-    public, internal = (line.split(maxsplit=1)[-1].removeprefix("report").strip() for line in told.out.splitlines())
+    reported = sfumato("report")
+    assert reported.code == 0 and reported.err == ""
+    public, internal = (line.split(maxsplit=1)[-1].removeprefix("report").strip() for line in reported.out.splitlines())
     assert public == record.report and internal == record.report.replace("report.html", "report-internal.html")
     assert '<body class="DP">' in Path(public).read_text(encoding="utf-8")
     assert '<body class="INTERNAL">' in Path(internal).read_text(encoding="utf-8")
@@ -500,15 +500,15 @@ def test_a_run_as_json_has_everything_a_script_needs(sfumato, folder):
     record = save(folder, published="/out/set")
     shown = sfumato("show", "latest", "--json")
     assert shown.code == 0 and shown.err == ""
-    found = json.loads(shown.out)
-    assert found["method"] == "rapid" and found["settings"]["privacy"]["epsilon"] == 10.0
+    result = json.loads(shown.out)
+    assert result["method"] == "rapid" and result["settings"]["privacy"]["epsilon"] == 10.0
     certificate = {"epsilon": 9.876, "relation": "add_remove", "accountant": "dp-accounting 0.6.0 PLD", "images": "any"}
-    assert found["certificate"].items() >= certificate.items() and found["certificate"]["delta"] > 0
-    assert found["claim"] == {"epsilon": 76.38, "source": "Proposition 1"}
-    assert found["spent_total"]["epsilon"] == 12.5 and found["INTERNAL"]["metrics"] == record.metrics
-    assert [set(stage) >= {"name", "seconds", "cached"} for stage in found["stages"]] == [True, True]
-    assert found["stages"][0]["name"] == "pretrain" and found["stages"][0]["cached"] is True
-    assert (found["report"], found["samples"], found["published"]) == (record.report, record.samples, "/out/set")
+    assert result["certificate"].items() >= certificate.items() and result["certificate"]["delta"] > 0
+    assert result["claim"] == {"epsilon": 76.38, "source": "Proposition 1"}
+    assert result["spent_total"]["epsilon"] == 12.5 and result["INTERNAL"]["metrics"] == record.metrics
+    assert [set(stage) >= {"name", "seconds", "cached"} for stage in result["stages"]] == [True, True]
+    assert result["stages"][0]["name"] == "pretrain" and result["stages"][0]["cached"] is True
+    assert (result["report"], result["samples"], result["published"]) == (record.report, record.samples, "/out/set")
 
 
 def test_what_is_internal_of_a_run_stands_under_that_name_and_nowhere_else(sfumato, folder):
@@ -521,15 +521,15 @@ def test_what_is_internal_of_a_run_stands_under_that_name_and_nowhere_else(sfuma
         account="login-of-grace",
         settings={**settings, "data": {**settings["data"], "private": secret}},
     )
-    found = json.loads(sfumato("show", "--json").out)
-    inside = found.pop("INTERNAL")
+    result = json.loads(sfumato("show", "--json").out)
+    inside = result.pop("INTERNAL")
     assert inside["metrics"]["synthetic"] == row and inside["account"] == "login-of-grace"
     assert inside["settings"]["data"]["private"] == secret and {"copies", "audit", "stages"} <= set(inside)
-    left = json.dumps(found)
+    left = json.dumps(result)
     assert not [one for one in ("7.25", "login-of-grace", secret, "report-internal") if one in left]
-    told, heading, below = sfumato("show").out.partition("INTERNAL: what follows must not leave")
-    assert heading and "differential privacy" in told and "7.25" in below and "labelled as class 3" in below
-    assert "7.25" not in told and "report-internal" not in told and "report-internal" in below
+    reported, heading, below = sfumato("show").out.partition("INTERNAL: what follows must not leave")
+    assert heading and "differential privacy" in reported and "7.25" in below and "labelled as class 3" in below
+    assert "7.25" not in reported and "report-internal" not in reported and "report-internal" in below
 
 
 def test_a_run_is_summed_up_for_a_person(sfumato, folder):
@@ -618,9 +618,9 @@ def first_header_alone(monkeypatch):
 @pytest.mark.parametrize("harm", [cut, garble], ids=["cut", "garbled"])
 def test_a_corrupt_private_image_is_refused_without_its_name_and_nothing_is_written(check, images, harm):
     harm(images / "well" / "004.png")
-    with refused("'scans'", "corrupt") as told:
+    with refused("'scans'", "corrupt") as reported:
         check(f"data.private={images}")
-    assert "004" not in str(told.value) and str(images / "well" / "004.png") in told.value.internal
+    assert "004" not in str(reported.value) and str(images / "well" / "004.png") in reported.value.internal
     with where().ledger() as ledger:
         assert ledger.entries() == []
 
@@ -640,9 +640,9 @@ def test_one_private_image_of_another_shape_is_refused_on_whichever_side_it_fall
         flat for grey in range(256) if held_out_by_hash(flat := np.full(shape, grey, np.uint8), "well", 0.2) == held_out
     )
     Image.fromarray(pixels.squeeze(), mode).save(odd)
-    with refused("'scans'", *words) as told:
+    with refused("'scans'", *words) as reported:
         check(f"data.private={images}")
-    assert "004" not in str(told.value) and str(odd) in told.value.internal
+    assert "004" not in str(reported.value) and str(odd) in reported.value.internal
 
 
 @pytest.mark.parametrize("side", ["train-", "t10k-"])
@@ -700,8 +700,8 @@ def test_verify_finds_an_edited_entry(sfumato, folder):
     assert sfumato("ledger", "verify").code == 0
     with sqlite3.connect(folder / "ledger.db") as connection:
         connection.execute("UPDATE entries SET body = replace(body, '2.0', '9.0')")
-    found = sfumato("ledger", "verify")
-    assert found.code == 3 and len(found.err.splitlines()) == 1
+    result = sfumato("ledger", "verify")
+    assert result.code == 3 and len(result.err.splitlines()) == 1
 
 
 def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkeypatch):
@@ -714,9 +714,13 @@ def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkey
     monkeypatch.setattr("artifacts.card.slow_price", lambda *terms: 5.0)
     assert sfumato("ledger", "replay", "--slow").code == 3
     monkeypatch.setattr(Ledger, "_epsilon", lambda self, events, delta, relation, price=None: 0.5)
-    told = sfumato("ledger", "replay")
-    assert told.code == 3 and "entry 2 of 'scans' (add_remove): recorded" in told.out and "replayed 0.5" in told.out
-    assert "cannot be reproduced" in told.err
+    reported = sfumato("ledger", "replay")
+    assert (
+        reported.code == 3
+        and "entry 2 of 'scans' (add_remove): recorded" in reported.out
+        and "replayed 0.5" in reported.out
+    )
+    assert "cannot be reproduced" in reported.err
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -44,15 +44,15 @@ def photographs(root: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "device", "told"),
+    ("gpus", "device", "reported"),
     [(0, "cpu", False), (1, "cpu", True), (1, "gpu", False)],
     ids=["none", "idle", "planned"],
 )
-def test_a_recipe_for_a_cpu_beside_a_gpu_is_pointed_out(monkeypatch, gpus, device, told):
+def test_a_recipe_for_a_cpu_beside_a_gpu_is_pointed_out(monkeypatch, gpus, device, reported):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     settings, _, _ = preflight(resolve("moments", "auto", [f"recipe.device={device}"]))
     lines = [line for line in recipe_lines(settings) if isinstance(line, str)]
-    assert bool(lines) == told and all("recipe.device=gpu" in line for line in lines)
+    assert bool(lines) == reported and all("recipe.device=gpu" in line for line in lines)
 
 
 @pytest.mark.slow

@@ -33,12 +33,12 @@ def loaded(names):
 
 def test_a_plan_shown_again_says_the_same_without_dp_accounting_and_what_is_no_price_is_not_read(sfumato, folder):
     where().home.mkdir(parents=True, exist_ok=True)
-    kept, shown = where().home / prices.FILE, promised(sfumato)
-    assert json.loads(kept.read_text())["prices"]
+    retained, shown = where().home / prices.FILE, promised(sfumato)
+    assert json.loads(retained.read_text())["prices"]
     assert loaded({"dp_accounting", "scipy.stats"}) == []
     assert promised(sfumato) == shown
-    for broken in ("", "[]", "{", '{"code": "another", "prices": {}}', kept.read_text().replace("[", '["x",')):
-        kept.write_text(broken)
+    for broken in ("", "[]", "{", '{"code": "another", "prices": {}}', retained.read_text().replace("[", '["x",')):
+        retained.write_text(broken)
         assert promised(sfumato) == shown
 
 
@@ -55,9 +55,9 @@ def test_a_price_that_is_kept_and_wrong_binds_nobody(folder):
     true = accountant.priced(events, 1e-5)
     with prices.cached_prices(place):
         assert accountant.priced(events, 1e-5) == true
-    kept = json.loads((place.home / prices.FILE).read_text())
-    kept["prices"] = {name: [0.001, "nobody"] for name in kept["prices"]}
-    (place.home / prices.FILE).write_text(json.dumps(kept))
+    retained = json.loads((place.home / prices.FILE).read_text())
+    retained["prices"] = {name: [0.001, "nobody"] for name in retained["prices"]}
+    (place.home / prices.FILE).write_text(json.dumps(retained))
     with prices.cached_prices(place):
         assert accountant.priced(events, 1e-5).accountant == "nobody"
     assert accountant.priced(events, 1e-5) == true

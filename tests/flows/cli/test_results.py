@@ -55,14 +55,16 @@ def test_images_are_signed_by_the_files_that_the_environment_names(publish, tmp_
 
 
 def test_who_publishes_and_why_stand_in_datasheet_registry_and_croissant(publish, tmp_path):
-    told = {"curator": "Ward 7", "purpose": "to teach residents", "contact": "ward7@example.org"}
+    reported = {"curator": "Ward 7", "purpose": "to teach residents", "contact": "ward7@example.org"}
     assert publish("--licence", "MIT", "--set", "data.private=x").is_one_line("'data'", "release.FIELD=VALUE")
     assert (
-        publish("--licence", "MIT", *(part for name in told for part in ("--set", f"release.{name}={told[name]}"))).code
+        publish(
+            "--licence", "MIT", *(part for name in reported for part in ("--set", f"release.{name}={reported[name]}"))
+        ).code
         == 0
     )
     text = {name: (tmp_path / "out" / name).read_text() for name in ("DATASHEET.md", "registry.yaml", "croissant.json")}
-    assert all(value in text["DATASHEET.md"] for value in told.values())
+    assert all(value in text["DATASHEET.md"] for value in reported.values())
     assert all(value in text["registry.yaml"] for value in ("Ward 7", "to teach residents"))
     assert json.loads(text["croissant.json"])["creator"]["name"] == "Ward 7"
 

@@ -13,17 +13,17 @@ from tasks.runtime.environment import CHECKOUT
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("stated", "reported"),
     [
         ("Error while serializing: I/O error: No space left on device (os error 28)", "no space left on the disk"),
         ("(sqlite3.OperationalError) database or disk is full", "no space left on the disk"),
         ("[Errno 30] Read-only file system: 'x'", "the disk is read-only"),
     ],
 )
-def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said, told):
+def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, stated, reported):
     def fail(**_):
         try:
-            raise RuntimeError(said)
+            raise RuntimeError(stated)
         except RuntimeError as error:
             raise ValueError("a stage failed") from error
 
@@ -31,7 +31,7 @@ def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said
     with pytest.raises(SystemExit) as left:
         main.main()
     message = capsys.readouterr().err
-    assert left.value.code == 2 and told in message and len(message.strip().splitlines()) == 1
+    assert left.value.code == 2 and reported in message and len(message.strip().splitlines()) == 1
     monkeypatch.setattr(main, "app", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main.main()
@@ -73,8 +73,8 @@ def test_a_prefect_server_that_is_not_there_is_one_line(tmp_path):
     }
     command = [sys.executable, "-m", "flows", "run", "rapid"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, env={**os.environ, **home})
-    said = [line for line in done.stderr.splitlines() if line.startswith("sfumato:")]
-    assert done.returncode == 2 and len(said) == 1 and "http://127.0.0.1:9/api" in said[0], done.stderr[-2000:]
+    stated = [line for line in done.stderr.splitlines() if line.startswith("sfumato:")]
+    assert done.returncode == 2 and len(stated) == 1 and "http://127.0.0.1:9/api" in stated[0], done.stderr[-2000:]
     assert "Traceback" not in done.stderr
 
 

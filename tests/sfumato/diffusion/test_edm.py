@@ -32,9 +32,9 @@ def test_it_is_the_bayes_denoiser_of_gaussian_data(schedule, sigma):
     generator = torch.Generator().manual_seed(0)
     clean = MEAN + SPREAD * torch.randn(50, 1, 4, 4, generator=generator)
     x = clean + sigma * torch.randn(clean.shape, generator=generator)
-    found = clean_image(made, ideal(made), x, torch.zeros(50, dtype=torch.long), sigma)
+    result = clean_image(made, ideal(made), x, torch.zeros(50, dtype=torch.long), sigma)
     exact = (SPREAD**2 * x + sigma**2 * MEAN) / (SPREAD**2 + sigma**2)
-    torch.testing.assert_close(found, exact, rtol=0, atol=0.02)
+    torch.testing.assert_close(result, exact, rtol=0, atol=0.02)
 
 
 def test_a_finer_schedule_comes_nearer():
@@ -44,8 +44,8 @@ def test_a_finer_schedule_comes_nearer():
     wrong = []
     for steps in (30, 300, 3000):
         made = make_schedule(Schedule(timesteps=steps, beta_start=0.1 / steps, beta_end=20 / steps), limit=10.0)
-        found = clean_image(made, ideal(made), x, torch.zeros(100, dtype=torch.long), 1.0)
-        wrong.append(float((found - exact).abs().max()))
+        result = clean_image(made, ideal(made), x, torch.zeros(100, dtype=torch.long), 1.0)
+        wrong.append(float((result - exact).abs().max()))
     assert wrong[0] > 3 * wrong[1] > 9 * wrong[2]
 
 
@@ -60,15 +60,15 @@ def test_the_time_has_the_same_signal_to_noise():
 def test_predictions_stay_within_the_limit():
     made = make_schedule(Schedule())
     x = torch.full((3, 1, 4, 4), 50.0)
-    found = clean_image(made, lambda x, t, y: torch.zeros_like(x), x, torch.zeros(3, dtype=torch.long), 0.5)
-    assert float(found.max()) == 1.0
+    result = clean_image(made, lambda x, t, y: torch.zeros_like(x), x, torch.zeros(3, dtype=torch.long), 0.5)
+    assert float(result.max()) == 1.0
 
 
 def test_a_step_has_the_weights_and_the_noise_of_eq_1():
     x, image = torch.full((20_000, 1, 1, 2), 3.0), torch.full((20_000, 1, 1, 2), -1.0)
-    found = noisy_step(x, image, 2.0, 1.5, torch.Generator().manual_seed(0))
-    assert float(found.mean()) == pytest.approx((1 - 2 * 0.5 / 2) * 3 + 2 * 0.5 / 2 * -1, abs=0.03)
-    assert float(found.std()) == pytest.approx(math.sqrt(2 * 2 * 0.5), rel=0.02)
+    result = noisy_step(x, image, 2.0, 1.5, torch.Generator().manual_seed(0))
+    assert float(result.mean()) == pytest.approx((1 - 2 * 0.5 / 2) * 3 + 2 * 0.5 / 2 * -1, abs=0.03)
+    assert float(result.std()) == pytest.approx(math.sqrt(2 * 2 * 0.5), rel=0.02)
 
 
 @pytest.mark.parametrize(("sigma", "after"), [(80.0, 69.0), (2.0, 1.5), (0.3, 0.0)])

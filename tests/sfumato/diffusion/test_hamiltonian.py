@@ -40,8 +40,8 @@ def test_steps_are_those_of_the_paper():
     x, p, step = drawn(2, 3), drawn(2, 3, seed=1), 0.3
     half = p + step / 2 * gaussian(x)
     there = x + step * half
-    found = leapfrog(gaussian, x, p, step=step, steps=1)
-    torch.testing.assert_close(found[:2], (there, half + step / 2 * gaussian(there)))
+    result = leapfrog(gaussian, x, p, step=step, steps=1)
+    torch.testing.assert_close(result[:2], (there, half + step / 2 * gaussian(there)))
 
 
 def test_the_density_gained_by_a_gaussian_is_exact():
@@ -80,9 +80,9 @@ def test_what_is_drawn_from_a_gaussian_score_is_that_gaussian(step_size):
     settings = Hamiltonian(iterations=60, steps=4, step_size=step_size)
     generator = torch.Generator().manual_seed(3)
     x = 3 * torch.randn(4000, 3, generator=generator, dtype=torch.float64)
-    found = walked(settings, lambda _: Dynamics(gaussian, step_size), x, generator=generator)
+    result = walked(settings, lambda _: Dynamics(gaussian, step_size), x, generator=generator)
     for axis, scale in enumerate(SCALES.tolist()):
-        assert kstest(found[:, axis].numpy(), "norm", args=(1, scale)).pvalue > 1e-4
+        assert kstest(result[:, axis].numpy(), "norm", args=(1, scale)).pvalue > 1e-4
 
 
 def test_the_metropolis_test_is_what_makes_long_steps_right():
@@ -101,8 +101,8 @@ def test_a_known_density_takes_the_place_of_the_integral():
     settings = Hamiltonian(iterations=60, steps=4, step_size=0.4)
     forbidden = Dynamics(gaussian, 0.4, lambda x: torch.where(x[:, 0] > 1, -math.inf, 0.0).double())
     x = drawn(4000, 3).clamp(max=0.9)
-    found = walked(settings, lambda _: forbidden, x, generator=torch.Generator().manual_seed(3))
-    assert found[:, 0].max() <= 1 < found[:, 1].max() and not torch.equal(found, x)
+    result = walked(settings, lambda _: forbidden, x, generator=torch.Generator().manual_seed(3))
+    assert result[:, 0].max() <= 1 < result[:, 1].max() and not torch.equal(result, x)
 
 
 def test_steps_that_lead_nowhere_are_never_kept():
@@ -110,31 +110,31 @@ def test_steps_that_lead_nowhere_are_never_kept():
     x = drawn(20, 3)
     for metropolis in (True, False):
         settings = Hamiltonian(iterations=30, steps=60, step_size=0.5, metropolis=metropolis)
-        found = walked(
+        result = walked(
             settings, lambda factor: Dynamics(quartic, 0.5 * factor), x, generator=torch.Generator().manual_seed(0)
         )
-        assert found.isfinite().all()
+        assert result.isfinite().all()
 
 
 def test_iterations_are_told_how_far_they_are():
     """(M / m)^2, and N + 1 questions in each."""
-    asked, factors = [], []
+    requested, factors = [], []
 
     def at(factor):
         factors.append(factor)
-        return Dynamics(lambda x: asked.append(len(x)) or gaussian(x), 0.1)
+        return Dynamics(lambda x: requested.append(len(x)) or gaussian(x), 0.1)
 
     walked(Hamiltonian(iterations=4, steps=5), at, drawn(6, 3), generator=torch.Generator().manual_seed(0))
-    assert factors == pytest.approx([16, 4, 16 / 9, 1]) and asked == [6] * 24
+    assert factors == pytest.approx([16, 4, 16 / 9, 1]) and requested == [6] * 24
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "rayleigh", "uniform"])
 def test_momenta_have_the_distribution_that_they_are_named_after(kind):
-    found = momentum(kind, torch.empty(200, 50), torch.Generator().manual_seed(0)).flatten().numpy()
-    assert found.shape == (10_000,) and abs((found**2).mean() - 1) < 0.05 and abs(found.mean()) < 0.05
+    result = momentum(kind, torch.empty(200, 50), torch.Generator().manual_seed(0)).flatten().numpy()
+    assert result.shape == (10_000,) and abs((result**2).mean() - 1) < 0.05 and abs(result.mean()) < 0.05
     if kind == "gaussian":
-        assert kstest(found, "norm").pvalue > 1e-4
+        assert kstest(result, "norm").pvalue > 1e-4
     if kind == "rayleigh":
-        assert kstest(abs(found), rayleigh(scale=math.sqrt(0.5)).cdf).pvalue > 1e-4
+        assert kstest(abs(result), rayleigh(scale=math.sqrt(0.5)).cdf).pvalue > 1e-4
     if kind == "uniform":
-        assert kstest(found, "uniform", args=(-math.sqrt(3), 2 * math.sqrt(3))).pvalue > 1e-4
+        assert kstest(result, "uniform", args=(-math.sqrt(3), 2 * math.sqrt(3))).pvalue > 1e-4

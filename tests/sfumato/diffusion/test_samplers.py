@@ -104,19 +104,19 @@ def test_guidance_moves_away_from_the_null_row():
         return x * t.view(-1, 1, 1, 1) + torch.where(y == NO_CLASS, 100.0, y.float()).view(-1, 1, 1, 1)
 
     x, t, y = torch.rand(3, 1, 2, 2), torch.tensor([1, 2, 3]), torch.tensor([4, 0, 7])
-    found = guided(denoise, 0.5)(x, t, y)
-    torch.testing.assert_close(found, 1.5 * denoise(x, t, y) - 0.5 * denoise(x, t, torch.full((3,), NO_CLASS)))
+    result = guided(denoise, 0.5)(x, t, y)
+    torch.testing.assert_close(result, 1.5 * denoise(x, t, y) - 0.5 * denoise(x, t, torch.full((3,), NO_CLASS)))
 
 
 def test_without_guidance_the_null_row_is_not_paid_for():
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
-        asked.append(y)
+        requested.append(y)
         return x
 
     guided(denoise, 0.0)(torch.rand(2, 1, 1, 1), torch.ones(2), torch.tensor([1, 2]))
-    assert [y.tolist() for y in asked] == [[1, 2]]
+    assert [y.tolist() for y in requested] == [[1, 2]]
 
 
 # DPM-Solver++(2M)
@@ -134,8 +134,8 @@ def fast_walk(x, times, denoise, eta=0.0, seed=None):
     return dpm_solver(SCHEDULE, denoise, x, y, times, eta=eta, generator=generator)
 
 
-def error(found, x, times):
-    return float((found - exact_flow(x, times[0], times[-1])).square().mean().sqrt())
+def error(result, x, times):
+    return float((result - exact_flow(x, times[0], times[-1])).square().mean().sqrt())
 
 
 def test_the_error_falls_with_the_square_of_the_number_of_steps():
@@ -166,8 +166,8 @@ def test_all_the_way_to_0_too_though_the_last_step_is_of_first_order(steps):
 @pytest.mark.parametrize("eta", [0.0, 1.0])
 def test_a_single_step_is_that_of_ddim(times, eta):
     x, denoise = start(50), gaussian_data(SPREAD)
-    found = fast_walk(x, times, denoise, eta=eta, seed=3)
-    torch.testing.assert_close(found, walk(x, times, denoise, eta=eta, seed=3), rtol=1e-4, atol=1e-4)
+    result = fast_walk(x, times, denoise, eta=eta, seed=3)
+    torch.testing.assert_close(result, walk(x, times, denoise, eta=eta, seed=3), rtol=1e-4, atol=1e-4)
 
 
 def test_a_list_with_one_time_goes_nowhere_and_asks_nothing():
@@ -178,8 +178,8 @@ def test_a_list_with_one_time_goes_nowhere_and_asks_nothing():
 @pytest.mark.parametrize("eta", [0.0, 1.0])
 def test_a_walk_to_0_ends_at_the_last_predicted_image_itself(times, eta):
     """For a single image every prediction is that image, and nothing is left of the noise."""
-    found = fast_walk(start(100), times, gaussian_data(0.0), eta=eta, seed=3)
-    torch.testing.assert_close(found, torch.full_like(found, MEAN), rtol=0, atol=1e-4)
+    result = fast_walk(start(100), times, gaussian_data(0.0), eta=eta, seed=3)
+    torch.testing.assert_close(result, torch.full_like(result, MEAN), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("eta", [0.3, 1.0])
@@ -193,14 +193,14 @@ def test_a_stochastic_fast_walk_has_the_spread_of_the_data_in_fewer_steps(eta):
 
 
 def test_one_prediction_for_each_step_and_none_at_0():
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
-        asked.append((set(t.tolist()), y.tolist()))
+        requested.append((set(t.tolist()), y.tolist()))
         return 0.1 * x
 
     dpm_solver(SCHEDULE, denoise, start(2), torch.tensor([4, 7]), [1000, 600, 90, 0])
-    assert asked == [({t}, [4, 7]) for t in (1000, 600, 90)]
+    assert requested == [({t}, [4, 7]) for t in (1000, 600, 90)]
 
 
 @pytest.mark.parametrize("eta", [0.0, 1.0])
@@ -257,62 +257,62 @@ def test_the_error_of_pndm_falls_with_the_square_of_the_number_of_steps_or_faste
 @pytest.mark.parametrize("steps", [5, 10, 20, 50])
 def test_pndm_comes_closer_than_ddim_all_the_way_to_0(steps):
     x, times = start(), time_grid(T, 0, steps)
-    found = error(linear_walk(x, times, gaussian_data(SPREAD)), x, times)
-    assert found < 0.9 * error(walk(x, times, gaussian_data(SPREAD)), x, times)
+    result = error(linear_walk(x, times, gaussian_data(SPREAD)), x, times)
+    assert result < 0.9 * error(walk(x, times, gaussian_data(SPREAD)), x, times)
 
 
 def test_pndm_written_out():
     """Three steps that look ahead, then four predictions weighted 55, -59, 37, -9 (Liu et al. 2022, Eq. 12 and 13)."""
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
         level, image = LEVEL[t].view(-1, 1, 1, 1), 0.9 * torch.sin(3 * x.double() + t.view(-1, 1, 1, 1) / 50)
-        asked.append((int(t[0]), x, ((x - level.sqrt() * image) / (1 - level).sqrt()).float()))
-        return asked[-1][2]
+        requested.append((int(t[0]), x, ((x - level.sqrt() * image) / (1 - level).sqrt()).float()))
+        return requested[-1][2]
 
     def moved(x, e, t, s):
         return LEVEL[s].sqrt() * (x - (1 - LEVEL[t]).sqrt() * e) / LEVEL[t].sqrt() + (1 - LEVEL[s]).sqrt() * e
 
     times = [600, 560, 520, 480, 440, 400]
     x = 0.1 * start(40)
-    found = linear_walk(x, times, denoise)
+    result = linear_walk(x, times, denoise)
     ahead = [time for now in (600, 560, 520) for time in (now, now - 20, now - 20, now - 40)]
-    assert [time for time, _, _ in asked] == [*ahead, 480, 440]
+    assert [time for time, _, _ in requested] == [*ahead, 480, 440]
     here, firsts = x.double(), []
     for step, (now, after) in enumerate(itertools.pairwise(times)):
-        e = asked[4 * step][2].double() if step < 3 else asked[12 + step - 3][2].double()
+        e = requested[4 * step][2].double() if step < 3 else requested[12 + step - 3][2].double()
         firsts = [e, *firsts]
         if step < 3:
-            two, three, four = (asked[4 * step + k][2].double() for k in (1, 2, 3))
+            two, three, four = (requested[4 * step + k][2].double() for k in (1, 2, 3))
             e = (e + 2 * two + 2 * three + four) / 6
         else:
             e = (55 * firsts[0] - 59 * firsts[1] + 37 * firsts[2] - 9 * firsts[3]) / 24
         here = moved(here, e, now, after)
-    torch.testing.assert_close(found.double(), here, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.double(), here, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("times", [[700], [1, 0], [1000, 0], [300, 2, 1, 0], [1000, 500, 0], list(range(9, -1, -1))])
 def test_the_evaluations_of_every_solver_are_counted_and_none_is_at_0(times):
     for solver in ("ddim", "dpm++", "ddpm", "pndm"):
-        asked = []
+        requested = []
 
-        def denoise(x, t, y, asked=asked):
-            asked.append(int(t[0]))
+        def denoise(x, t, y, requested=requested):
+            requested.append(int(t[0]))
             return 0.1 * x
 
         settings, generator = Generation(solver=solver), torch.Generator().manual_seed(0)
-        found = solve(
+        result = solve(
             settings, SCHEDULE, denoise, start(2), torch.zeros(2, dtype=torch.long), times, generator=generator
         )
-        assert len(asked) == evaluations(settings, times) and found.isfinite().all(), solver
-        assert min(asked, default=1) >= 1
+        assert len(requested) == evaluations(settings, times) and result.isfinite().all(), solver
+        assert min(requested, default=1) >= 1
         if times[-1] == 0:
-            assert found.abs().max() <= 1
+            assert result.abs().max() <= 1
 
 
 def test_a_single_image_is_reached_by_pndm():
-    found = linear_walk(start(100), time_grid(T, 0, 7), gaussian_data(0.0))
-    torch.testing.assert_close(found, torch.full_like(found, MEAN), rtol=0, atol=1e-4)
+    result = linear_walk(start(100), time_grid(T, 0, 7), gaussian_data(0.0))
+    torch.testing.assert_close(result, torch.full_like(result, MEAN), rtol=0, atol=1e-4)
 
 
 # Ancestral sampling
@@ -327,9 +327,9 @@ def test_the_error_of_ancestral_sampling_falls_with_the_number_of_steps():
     """Its variance is too large for data of small spread, by as much as the steps are long; its mean is right."""
     true, off = math.sqrt(float(LEVEL[200] * SPREAD**2 + 1 - LEVEL[200])), []
     for steps in (10, 20, 40):
-        found = ancestral_walk(start(100_000), time_grid(T, 200, steps), gaussian_data(SPREAD))
-        assert float(found.mean()) == pytest.approx(MEAN * float(LEVEL[200].sqrt()), abs=0.01)
-        off.append(float(found.std()) - true)
+        result = ancestral_walk(start(100_000), time_grid(T, 200, steps), gaussian_data(SPREAD))
+        assert float(result.mean()) == pytest.approx(MEAN * float(LEVEL[200].sqrt()), abs=0.01)
+        off.append(float(result.std()) - true)
     assert all(1.6 < coarse / fine < 2.6 for coarse, fine in itertools.pairwise(off)), off
     whole = ancestral_walk(start(20_000), time_grid(T, 0, T), gaussian_data(SPREAD))
     assert float(whole.std()) == pytest.approx(SPREAD, rel=0.03)
@@ -343,10 +343,10 @@ def test_for_data_of_unit_variance_ancestral_sampling_is_exact_at_any_number_of_
     def denoise(x, t, y):
         return (1 - LEVEL[t]).sqrt().float().view(-1, 1, 1, 1) * x
 
-    found = ancestral_walk(wide, narrow, denoise)
+    result = ancestral_walk(wide, narrow, denoise)
     ratio = float(LEVEL[900] / LEVEL[600])
-    assert float(found.var()) == pytest.approx(1 - ratio, rel=0.03), "all that the forward step added"
-    torch.testing.assert_close(float(found.mean()), 1e-3 * math.sqrt(ratio), rtol=0, atol=0.02)
+    assert float(result.var()) == pytest.approx(1 - ratio, rel=0.03), "all that the forward step added"
+    torch.testing.assert_close(float(result.mean()), 1e-3 * math.sqrt(ratio), rtol=0, atol=0.02)
 
 
 EDM = make_schedule(Schedule(kind="edm"), limit=10.0)
@@ -391,7 +391,7 @@ def test_churned_walks_end_at_the_data_too(churn, between):
 def test_a_churned_step_is_that_of_algorithm_2():
     """As printed, with noise levels sigma and images that are not scaled, for one step that adds noise and is no last one."""
     x, churn, (now, after) = start(30, seed=5), 0.4, (600, 480)
-    found = heun(
+    result = heun(
         EDM,
         edm_gaussian,
         x,
@@ -415,7 +415,7 @@ def test_a_churned_step_is_that_of_algorithm_2():
     first = slope(raised, hat)
     second = slope(raised + (sigma[after] - sigma[hat]) * first, after)
     whole = raised + (sigma[after] - sigma[hat]) * (first + second) / 2
-    torch.testing.assert_close(found.double(), whole / (1 + sigma[after] ** 2).sqrt(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.double(), whole / (1 + sigma[after] ** 2).sqrt(), rtol=1e-4, atol=1e-4)
 
 
 def test_outside_its_bounds_and_at_zero_churn_adds_nothing():
@@ -425,10 +425,10 @@ def test_outside_its_bounds_and_at_zero_churn_adds_nothing():
 
 
 def test_heun_asks_twice_in_each_step_but_the_last():
-    asked = []
+    requested = []
 
     def counting(x, t, y):
-        asked.append(int(t[0]))
+        requested.append(int(t[0]))
         return edm_gaussian(x, t, y)
 
     generation, times = Generation(solver="heun", churn=5), time_grid(T, 0, 12)
@@ -441,16 +441,16 @@ def test_heun_asks_twice_in_each_step_but_the_last():
         times,
         generator=torch.Generator().manual_seed(0),
     )
-    assert len(asked) == evaluations(generation, times) == 23 and min(asked) > 0
+    assert len(requested) == evaluations(generation, times) == 23 and min(requested) > 0
 
 
 def test_on_edms_times_ddim_is_the_papers_step():
     """x + (sigma' - sigma) (x - D) / sigma, on images that are not scaled (Karras et al. 2022, Algorithm 1, first order)."""
     x, now, after = start(30), 700, 400
-    found = ddim(EDM, edm_gaussian, x, torch.zeros(30, dtype=torch.long), [now, after], generator=torch.Generator())
+    result = ddim(EDM, edm_gaussian, x, torch.zeros(30, dtype=torch.long), [now, after], generator=torch.Generator())
     level = EDM.alpha_bar.double()
     sigma = ((1 - level) / level).sqrt()
     whole = x.double() * (1 + sigma[now] ** 2).sqrt()
     denoised = (SPREAD**2 * whole + sigma[now] ** 2 * MEAN) / (SPREAD**2 + sigma[now] ** 2)
     whole = whole + (sigma[after] - sigma[now]) * (whole - denoised) / sigma[now]
-    torch.testing.assert_close(found.double(), whole / (1 + sigma[after] ** 2).sqrt(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.double(), whole / (1 + sigma[after] ** 2).sqrt(), rtol=1e-4, atol=1e-4)

@@ -145,9 +145,9 @@ def test_times_trained_alone_keep_their_proportions():
         torch.Generator().manual_seed(0),
     )
     t = training_times(schedule, 40_000, 3, 6, generator, torch.device("cpu"))
-    found, law = torch.bincount(t, minlength=10)[1:] / 40_000, schedule.law.clone()
+    result, law = torch.bincount(t, minlength=10)[1:] / 40_000, schedule.law.clone()
     law[:2], law[6:] = 0, 0
-    assert found.tolist() == pytest.approx((law / law.sum()).tolist(), abs=0.013)
+    assert result.tolist() == pytest.approx((law / law.sum()).tolist(), abs=0.013)
 
 
 def test_where_the_law_is_nearly_nothing_times_are_still_drawn():

@@ -31,12 +31,12 @@ def network(request):
 def test_the_curvature_is_that_of_the_dense_jacobian(network):
     u, v = (drawn(3, 1, 6, 4, seed=seed, dtype=torch.float64) for seed in (2, 3))
     t, y = torch.tensor([3, 50, 900]), torch.zeros(3, dtype=torch.long)
-    found, score = curvature(lambda x: network(x, t, y), u, v)
+    result, score = curvature(lambda x: network(x, t, y), u, v)
     for record in range(3):
         one = slice(record, record + 1)
         jacobian = torch.autograd.functional.jacobian(lambda x, one=one: network(x, t[one], y[one]), u[one])
         expected = v[record].flatten() @ jacobian.view(24, 24) @ v[record].flatten()
-        torch.testing.assert_close(found[record], expected)
+        torch.testing.assert_close(result[record], expected)
     torch.testing.assert_close(score, network(u, t, y))
 
 
@@ -75,8 +75,8 @@ def test_a_vector_stays_or_becomes_one_of_its_nearest_as_often_as_it_should(keep
     similar = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=2)
     counts = torch.zeros(20, 20)
     for _ in range(rounds):
-        found = exchanged(vectors, keep=keep, k=k, generator=generator)
-        which = (found[:, None] == vectors[None]).all(2)
+        result = exchanged(vectors, keep=keep, k=k, generator=generator)
+        which = (result[:, None] == vectors[None]).all(2)
         assert (which.sum(1) == 1).all(), "each is one of the vectors as they are"
         counts += which
     nearest = similar.argsort(1, descending=True)[:, :k]
@@ -91,15 +91,15 @@ def test_a_vector_stays_or_becomes_one_of_its_nearest_as_often_as_it_should(keep
 def test_an_exchanged_vector_is_as_normal_as_the_first(k):
     """Why the response changes no expectation: the nearest by angle has a direction like any other, and a length of its own."""
     generator = torch.Generator().manual_seed(2)
-    found = torch.cat(
+    result = torch.cat(
         [
             exchanged(torch.randn(16, 3, generator=generator), keep=0.1, k=k, generator=generator)[:1]
             for _ in range(3000)
         ]
     )
     for axis in range(3):
-        assert kstest(found[:, axis].numpy(), "norm").pvalue > 1e-4
-    assert kstest(found.square().sum(1).numpy(), chi2(3).cdf).pvalue > 1e-4
+        assert kstest(result[:, axis].numpy(), "norm").pvalue > 1e-4
+    assert kstest(result.square().sum(1).numpy(), chi2(3).cdf).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("k", [2, 8])
@@ -118,11 +118,11 @@ def test_the_expectation_of_eq_7_does_not_depend_on_epsilon(epsilon, k):
     jacobian = torch.stack([torch.autograd.functional.jacobian(score, record) for record in u])
     expected = (jacobian.diagonal(dim1=1, dim2=2).sum(1) + score(u).square().sum(1) / 2).mean()
     keep = 1 / (1 + (k - 1) * math.exp(-epsilon))
-    generator, rounds, found = torch.Generator().manual_seed(3), 1000, []
+    generator, rounds, result = torch.Generator().manual_seed(3), 1000, []
     for _ in range(rounds):
         v = torch.randn(u.shape, generator=generator)
         answered = exchanged(v, keep=keep, k=k, generator=generator)
-        found.append(sliced_losses(score, u, v, answered).mean().detach())
-    found = torch.stack(found)
-    error = found.std() / math.sqrt(rounds)
-    assert abs(found.mean() - expected) < 4.5 * error and error < 0.04 * abs(expected)
+        result.append(sliced_losses(score, u, v, answered).mean().detach())
+    result = torch.stack(result)
+    error = result.std() / math.sqrt(rounds)
+    assert abs(result.mean() - expected) < 4.5 * error and error < 0.04 * abs(expected)

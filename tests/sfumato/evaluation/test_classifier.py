@@ -71,9 +71,9 @@ def test_a_seed_fixes_the_model_and_the_global_state_stays(digits):
 
 def test_training_leaves_the_images_alone_and_takes_other_floats(digits):
     images = digits.train[:20].double()
-    kept = images.clone()
+    retained = images.clone()
     model = train_classifier(images, digits.train_labels[:20], 10, steps=2)
-    assert torch.equal(images, kept) and predict(model, images).dtype == torch.float32
+    assert torch.equal(images, retained) and predict(model, images).dtype == torch.float32
 
 
 def test_progress_counts_every_step(digits):

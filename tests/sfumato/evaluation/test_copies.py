@@ -56,9 +56,9 @@ def test_one_copy_in_two_thousand_fails(drawn, copies, noise):
     images[places] = to_unit(to_pixels(planted))
     check, to_train, _ = check_copies(images, train, test)
     assert not check.passed and check.unexplained == check.copies == copies
-    found = {(pair.image, pair.record) for pair in check.closest}
+    result = {(pair.image, pair.record) for pair in check.closest}
     assert len(check.closest) == CLOSEST
-    assert len(found & set(zip(places.tolist(), records.tolist(), strict=True))) == min(copies, CLOSEST)
+    assert len(result & set(zip(places.tolist(), records.tolist(), strict=True))) == min(copies, CLOSEST)
     distances = [pair.distance for pair in check.closest]
     assert distances == sorted(distances) and distances[0] == pytest.approx(float(to_train.min()))
 

@@ -138,11 +138,11 @@ def test_kernel_distance_is_unbiased_at_any_size():
     shift, zero = torch.full((3,), 0.8).double(), torch.zeros(3).double()
     truth = expected(zero, zero) + expected(shift, shift) - 2 * expected(zero, shift)
     for size in (4, 40):
-        found = [
+        result = [
             kernel_distance(normal(size, 3, seed=2 * i), normal(size + 1, 3, seed=2 * i + 1) + shift)
             for i in range(600)
         ]
-        values, errors = np.array(found).T
+        values, errors = np.array(result).T
         standard_error = values.std(ddof=1) / math.sqrt(len(values))
         assert abs(values.mean() - truth) < 3 * standard_error, (values.mean(), truth)
         assert standard_error < 0.2 * truth, "a bias as large as the distance would have been seen"
@@ -150,8 +150,8 @@ def test_kernel_distance_is_unbiased_at_any_size():
 
 
 def test_the_error_of_the_kernel_distance_is_not_too_small_for_two_sets_of_one_source():
-    found = np.array([kernel_distance(normal(40, 4, seed=2 * i), normal(60, 4, seed=2 * i + 1)) for i in range(200)])
-    assert np.median(found[:, 1]) > 0.9 * found[:, 0].std(ddof=1)
+    result = np.array([kernel_distance(normal(40, 4, seed=2 * i), normal(60, 4, seed=2 * i + 1)) for i in range(200)])
+    assert np.median(result[:, 1]) > 0.9 * result[:, 0].std(ddof=1)
 
 
 # Inception score
@@ -215,9 +215,9 @@ def slow_scores(real, synthetic, k):
 )
 def test_neighbour_scores_agree_with_their_definitions(real, synthetic, k):
     covered, precise, recalled, density = slow_scores(real, synthetic, k)
-    found = neighbours(real, synthetic, k=k)
-    assert (len(found.covered), len(found.precise)) == (len(real), len(synthetic))
-    assert [rows.mean() for rows in found] == pytest.approx([covered, recalled, precise, density])
+    result = neighbours(real, synthetic, k=k)
+    assert (len(result.covered), len(result.precise)) == (len(real), len(synthetic))
+    assert [rows.mean() for rows in result] == pytest.approx([covered, recalled, precise, density])
 
 
 def test_making_the_table_of_distances_in_pieces_changes_nothing(monkeypatch):
@@ -232,8 +232,8 @@ def test_making_the_table_of_distances_in_pieces_changes_nothing(monkeypatch):
 def test_a_collapsed_set_is_precise_and_covers_little():
     real = normal(200, 4)
     collapsed = real[:1] + 1e-3 * normal(200, 4, seed=1)
-    found = neighbours(real, collapsed)
-    assert found.precise.all() and found.recalled.mean() < 0.05 and found.covered.mean() < 0.1
+    result = neighbours(real, collapsed)
+    assert result.precise.all() and result.recalled.mean() < 0.05 and result.covered.mean() < 0.1
     assert not neighbours(real, real + 100).covered.any()
 
 

@@ -35,8 +35,8 @@ def test_an_interval_needs_one_value_per_image(values):
 
 def test_an_interval_covers_the_truth_nearly_as_often_as_it_says():
     rng = np.random.default_rng(1)
-    found = [mean_interval(rng.random(200) < 0.7, resamples=100, seed=i) for i in range(300)]
-    assert 0.90 <= np.mean([low <= 0.7 <= high for low, high in found]) <= 0.98
+    result = [mean_interval(rng.random(200) < 0.7, resamples=100, seed=i) for i in range(300)]
+    assert 0.90 <= np.mean([low <= 0.7 <= high for low, high in result]) <= 0.98
 
 
 def test_equal_seeds_draw_equal_resamples():
@@ -105,8 +105,8 @@ def test_the_frechet_interval_ends_at_zero_and_takes_constant_features():
     a, b = normal(50, 3), normal(50, 3, seed=1)
     padded = [torch.cat([x, torch.ones(50, 2)], 1) for x in (a, b)]
     value = frechet_distance(a, b)
-    found = frechet_interval(value, a, b, resamples=30)
-    assert found[0] == 0 < found[1] and frechet_interval(value, *padded, resamples=30) == pytest.approx(found)
+    result = frechet_interval(value, a, b, resamples=30)
+    assert result[0] == 0 < result[1] and frechet_interval(value, *padded, resamples=30) == pytest.approx(result)
 
 
 def test_the_inception_scores_interval_is_as_wide_as_fresh_draws_spread():

@@ -41,18 +41,18 @@ class Remembers(nn.Module):
 
     def __init__(self, known, schedule=SCHEDULE):
         super().__init__()
-        self.known, self.schedule, self.asked = known, schedule, []
+        self.known, self.schedule, self.calls = known, schedule, []
 
     def forward(self, x, t, y):
-        self.asked.append((x, t, y))
+        self.calls.append((x, t, y))
         if self.known is None:
             return torch.zeros_like(x)
         signal, noise = self.schedule.signal(t), self.schedule.noise(t)
         guesses = (x[:, None] - signal[:, None] * self.known[None]) / noise[:, None]
         best = guesses.square().flatten(2).mean(2).argmin(1)
-        found = guesses[torch.arange(len(x)), best]
-        near = found.square().flatten(1).mean(1) < 2
-        return torch.where(near.view(-1, 1, 1, 1), found, torch.zeros_like(x))
+        result = guesses[torch.arange(len(x)), best]
+        near = result.square().flatten(1).mean(1) < 2
+        return torch.where(near.view(-1, 1, 1, 1), result, torch.zeros_like(x))
 
 
 # The ROC curve
@@ -60,12 +60,12 @@ class Remembers(nn.Module):
 
 def test_the_area_is_sklearns_and_ties_count_by_half():
     members, others = normal(200).round(decimals=1) + 0.5, normal(150, seed=1).round(decimals=1)
-    found = membership("a", members, others)
-    assert found.auc == pytest.approx(roc_auc_score(np.r_[np.ones(200), np.zeros(150)], torch.cat([members, others])))
-    low, high = found.auc_interval
-    assert low < found.auc < high and (found.members, found.others) == (200, 150)
+    result = membership("a", members, others)
+    assert result.auc == pytest.approx(roc_auc_score(np.r_[np.ones(200), np.zeros(150)], torch.cat([members, others])))
+    low, high = result.auc_interval
+    assert low < result.auc < high and (result.members, result.others) == (200, 150)
     assert membership("a", torch.zeros(20), torch.zeros(20)).auc == 0.5
-    assert found.succeeded and not membership("a", normal(200), normal(200, seed=1)).succeeded
+    assert result.succeeded and not membership("a", normal(200), normal(200, seed=1)).succeeded
 
 
 def test_a_perfect_attack_and_its_opposite():
@@ -79,11 +79,11 @@ def test_a_perfect_attack_and_its_opposite():
 def test_true_positive_rates_are_those_at_the_false_positive_rates():
     others = np.arange(1000.0)
     members = np.r_[np.full(30, 5000.0), np.full(20, 985.5), np.full(50, -1.0)]
-    found = membership("a", members, others)
-    assert found.strict_rate == 0.3, "14 others of 1000 lie above the second group"
-    assert found.loose_rate == 0.5
-    assert found.curve[0] == 0.3 and found.curve[-1] == 1 and len(found.curve) == len(CURVE_RATES)
-    assert list(found.curve) == sorted(found.curve)
+    result = membership("a", members, others)
+    assert result.strict_rate == 0.3, "14 others of 1000 lie above the second group"
+    assert result.loose_rate == 0.5
+    assert result.curve[0] == 0.3 and result.curve[-1] == 1 and len(result.curve) == len(CURVE_RATES)
+    assert list(result.curve) == sorted(result.curve)
 
 
 def test_the_interval_covers_the_true_area():
@@ -95,10 +95,10 @@ def test_the_interval_covers_the_true_area():
 
 
 def test_a_value_is_frozen_and_survives_json():
-    found = membership("a", normal(20), normal(20, seed=1), t=7)
-    assert Membership.model_validate_json(found.model_dump_json()) == found
+    result = membership("a", normal(20), normal(20, seed=1), t=7)
+    assert Membership.model_validate_json(result.model_dump_json()) == result
     with pytest.raises(ValueError, match="frozen"):
-        found.auc = 1.0
+        result.auc = 1.0
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_losses_are_the_error_of_the_predicted_noise_at_each_time():
     noise = [torch.randn(x.shape, generator=generator) for _ in range(6)]
     expected = [sum(n.square().flatten(1).mean(1) for n in part) / 3 for part in (noise[:3], noise[3:])]
     assert torch.allclose(losses, torch.stack(expected))
-    for (seen, t, classes), drawn in zip(model.asked, noise, strict=True):
+    for (seen, t, classes), drawn in zip(model.calls, noise, strict=True):
         assert torch.equal(seen, add_noise(SCHEDULE, x, t, drawn)) and torch.equal(classes, y)
-    assert [int(t[0]) for _, t, _ in model.asked] == [1, 1, 1, 50, 50, 50]
+    assert [int(t[0]) for _, t, _ in model.calls] == [1, 1, 1, 50, 50, 50]
 
 
 def test_equal_generators_give_two_models_the_same_noise_and_pieces_change_only_the_memory(monkeypatch):
@@ -137,10 +137,10 @@ def test_equal_generators_give_two_models_the_same_noise_and_pieces_change_only_
     a, b = Remembers(None), Remembers(x)
     for model in (a, b):
         denoising_losses(SCHEDULE, model, x, y, times=[5], draws=2, generator=torch.Generator().manual_seed(1))
-    assert all(torch.equal(one[0], other[0]) for one, other in zip(a.asked, b.asked, strict=True))
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(a.calls, b.calls, strict=True))
     monkeypatch.setattr("sfumato.evaluation.membership.CHUNK", 4)
-    found = denoising_losses(SCHEDULE, b, x, y, times=[5, 9], draws=2, generator=torch.Generator().manual_seed(1))
-    assert found.shape == (2, 6) and len(b.asked[-1][0]) == 2
+    result = denoising_losses(SCHEDULE, b, x, y, times=[5, 9], draws=2, generator=torch.Generator().manual_seed(1))
+    assert result.shape == (2, 6) and len(b.calls[-1][0]) == 2
 
 
 def test_a_model_that_remembers_is_found_out_and_the_control_is_not():
@@ -155,7 +155,7 @@ def test_a_model_that_remembers_is_found_out_and_the_control_is_not():
     assert by_name[COMBINED].auc > 0.95 and by_name[COMBINED].succeeded
     assert by_name[f"loss, t = {times[0]}"].auc > 0.95
     assert not by_name[CONTROL].succeeded
-    assert all((classes == NO_CLASS).all() for _, _, classes in public.asked)
+    assert all((classes == NO_CLASS).all() for _, _, classes in public.calls)
 
 
 def test_equal_models_say_nothing_and_a_diverged_one_is_refused():
@@ -214,8 +214,8 @@ def test_distances_are_per_pixel_exact_and_independent_of_the_pieces():
 
 def test_images_that_repeat_records_give_them_away():
     records = normal(60, 1, 4, 4)
-    found = image_attack(torch.cat([records[:30], normal(20, 1, 4, 4, seed=1)]), records[:30], records[30:])
-    assert found.name == NEAREST and found.auc == 1
+    result = image_attack(torch.cat([records[:30], normal(20, 1, 4, 4, seed=1)]), records[:30], records[30:])
+    assert result.name == NEAREST and result.auc == 1
     assert not image_attack(normal(50, 1, 4, 4, seed=2), records[:30], records[30:]).succeeded
 
 

@@ -46,8 +46,8 @@ def test_the_best_epoch_by_held_back_synthetic_images_is_kept(digits, monkeypatc
 
     def watched(model, images):
         seen.append(images)
-        found = true_read(model, images)
-        return found if len(seen) == 2 else torch.full_like(found, -1)  # the second epoch alone is right at all
+        result = true_read(model, images)
+        return result if len(seen) == 2 else torch.full_like(result, -1)  # the second epoch alone is right at all
 
     monkeypatch.setattr(networks, "read", watched)
     task = (mlp, digits.train[:300], digits.train_labels[:300], 10)

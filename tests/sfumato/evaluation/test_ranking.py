@@ -38,9 +38,9 @@ def test_areas_are_scikit_learns(answers):
     whole = lambda y, p: roc_auc_score(y, p, multi_class="ovr", average="macro")  # noqa: E731
     assert value == pytest.approx(whole(labels, sure))
     assert (high - low) / 2 == pytest.approx(1.96 * resampled(whole, labels, sure), rel=0.2)
-    two, kept = sure[labels < 2][:, :2], labels[labels < 2]
+    two, retained = sure[labels < 2][:, :2], labels[labels < 2]
     two = two / two.sum(1, keepdims=True)
-    assert macro_area(two, kept)[0] == pytest.approx(roc_auc_score(kept, two[:, 1]))
+    assert macro_area(two, retained)[0] == pytest.approx(roc_auc_score(retained, two[:, 1]))
 
 
 def test_ties_count_by_half():

@@ -118,9 +118,9 @@ def test_scores_of_an_earlier_version_still_load(reference_scores):
         name: value for name, value in known.items() if name not in later and not name.endswith(("_auc", "_balanced"))
     }
     assert len(known) - len(old) == len(later) + 10
-    found = Scores.model_validate_json(json.dumps(old))
-    assert found.two_sample_auc is found.cnn_auc is found.judge is None and found.cnn == reference_scores.cnn
-    assert "two_sample_auc" not in found.numbers()
+    result = Scores.model_validate_json(json.dumps(old))
+    assert result.two_sample_auc is result.cnn_auc is result.judge is None and result.cnn == reference_scores.cnn
+    assert "two_sample_auc" not in result.numbers()
 
 
 def test_real_images_are_the_floor_of_what_is_told_apart(reference_scores):
@@ -150,20 +150,20 @@ def test_further_distances_are_measured_in_latents_and_in_the_backbone(digits, j
         digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK, further=further
     )
     pair = (digits.train[:200], digits.train_labels[:200]), (digits.test, digits.test_labels)
-    found = ceiling(*pair, bench)
+    result = ceiling(*pair, bench)
     small = [F.avg_pool2d(x, 2).flatten(1) for x in (digits.test, digits.train[:200])]
-    assert found.frechet_latents == frechet_distance(*small)
-    assert found.frechet_backbone == frechet_distance(digits.test.flatten(1), digits.train[:200].flatten(1))
-    assert found.further_extractors == {"frechet_latents": extractors.LATENTS, "frechet_backbone": extractors.BACKBONE}
-    assert found.readable == found.judge > 0.96 and found.cnn is found.logistic is None and found.images == 200
-    assert 0.35 < found.two_sample_auc < 0.65 and "cnn" not in found.missing
+    assert result.frechet_latents == frechet_distance(*small)
+    assert result.frechet_backbone == frechet_distance(digits.test.flatten(1), digits.train[:200].flatten(1))
+    assert result.further_extractors == {"frechet_latents": extractors.LATENTS, "frechet_backbone": extractors.BACKBONE}
+    assert result.readable == result.judge > 0.96 and result.cnn is result.logistic is None and result.images == 200
+    assert 0.35 < result.two_sample_auc < 0.65 and "cnn" not in result.missing
 
 
 @pytest.mark.parametrize(("shape", "width"), [((2, 7, 7), 98), ((4, 8, 8), 64), ((4, 16, 16), 64), ((300, 2, 2), 300)])
 def test_wide_latents_are_averaged_over_positions(shape, width):
     z = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
-    found = extractors.latents(lambda x: z, "cpu").read(z)
-    assert found.shape == (3, width) and found.mean().item() == pytest.approx(z.mean().item(), abs=1e-6)
+    result = extractors.latents(lambda x: z, "cpu").read(z)
+    assert result.shape == (3, width) and result.mean().item() == pytest.approx(z.mean().item(), abs=1e-6)
 
 
 def test_scores_are_frozen_refuse_nonsense_and_survive_json(reference_scores):

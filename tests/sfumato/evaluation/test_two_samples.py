@@ -14,25 +14,27 @@ def quick(monkeypatch):
 
 def test_two_parts_of_one_source_are_not_told_apart(digits):
     real, labels = digits.train[700:], digits.train_labels[700:]
-    told = two_sample_test(real, labels, digits.train[:700], digits.train_labels[:700])
-    low, high = told.interval
-    assert 0.4 < told.auc < 0.6 and low < 0.5 < high and high - low < 0.15
+    reported = two_sample_test(real, labels, digits.train[:700], digits.train_labels[:700])
+    low, high = reported.interval
+    assert 0.4 < reported.auc < 0.6 and low < 0.5 < high and high - low < 0.15
 
 
 def test_what_is_no_digit_is_always_told(digits):
     noise = torch.rand(digits.train.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     blobs = torch.zeros_like(digits.train) + digits.train.mean((1, 2, 3), keepdim=True)
     for images in (noise, blobs):
-        told = two_sample_test(digits.test, digits.test_labels, images, digits.train_labels)
-        assert told.auc > 0.99 and told.interval[1] <= 1 and told.interval[0] <= told.auc
+        reported = two_sample_test(digits.test, digits.test_labels, images, digits.train_labels)
+        assert reported.auc > 0.99 and reported.interval[1] <= 1 and reported.interval[0] <= reported.auc
 
 
 def test_it_ends_where_nothing_is_left_to_learn(digits):
     heard = []
     black = -torch.ones_like(digits.train)
     ours = digits.test, digits.test_labels
-    told = two_sample_test(*ours, black, digits.train_labels, progress=lambda *step: heard.append(step))
-    assert told.auc > 0.99 and len(heard) < two_samples.STEPS and heard[-1] == (two_samples.STEPS, two_samples.STEPS)
+    reported = two_sample_test(*ours, black, digits.train_labels, progress=lambda *step: heard.append(step))
+    assert (
+        reported.auc > 0.99 and len(heard) < two_samples.STEPS and heard[-1] == (two_samples.STEPS, two_samples.STEPS)
+    )
     heard.clear()
     two_sample_test(*ours, digits.train, digits.train_labels, progress=lambda *step: heard.append(step))
     assert len(heard) == two_samples.STEPS
@@ -42,9 +44,11 @@ def test_another_share_of_the_classes_gives_nothing_away(digits):
     """Zeros and ones as they are, far more of one than among the real ones: pixels alone would tell them."""
     ones, zeros = ((digits.train_labels == label).nonzero()[:, 0] for label in (1, 0))
     shown = torch.cat([ones, zeros[:60]])
-    kept = digits.test_labels < 2
-    told = two_sample_test(digits.test[kept], digits.test_labels[kept], digits.train[shown], digits.train_labels[shown])
-    assert told.interval[0] < 0.5
+    retained = digits.test_labels < 2
+    reported = two_sample_test(
+        digits.test[retained], digits.test_labels[retained], digits.train[shown], digits.train_labels[shown]
+    )
+    assert reported.interval[0] < 0.5
 
 
 def test_as_many_of_each_class_take_part_on_both_sides():
@@ -79,8 +83,8 @@ def test_large_images_are_averaged_down_and_no_image_is_learnt_and_judged(digits
 
     monkeypatch.setattr(two_samples, "train_classifier", train)
     monkeypatch.setattr(two_samples, "predict", predict)
-    told = two_sample_test(digits.test, digits.test_labels, digits.train, digits.train_labels)
-    assert told.auc == 0.5
+    reported = two_sample_test(digits.test, digits.test_labels, digits.train, digits.train_labels)
+    assert reported.auc == 0.5
     taught, judged = ({tuple(image.flatten().tolist()) for image in seen[name]} for name in ("taught", "judged"))
     assert seen["taught"].shape[1:] == (1, 4, 4) and len(taught & judged) <= 1
     assert len(seen["taught"]) == pytest.approx(len(seen["judged"]), abs=2) and len(seen["taught"]) > 300

@@ -14,9 +14,9 @@ FEW = Evaluation(epochs=2, scikit_images=150)
 
 def right(kind: str, *task: Tensor, **others) -> Tensor:
     """Where one classifier is right."""
-    ((name, found, _),) = answers((kind,), *task, **{"how": FEW, **others})
+    ((name, result, _),) = answers((kind,), *task, **{"how": FEW, **others})
     assert name == kind
-    return found
+    return result
 
 
 def accuracy(kind: str, *task: Tensor, **others) -> float:
@@ -47,8 +47,8 @@ def test_logistic_is_scikit_learns_on_pixels_from_0_to_1(digits):
 
 @pytest.mark.parametrize("kind", ["logistic", "cnn"])
 def test_a_missing_class_costs_its_test_images_and_nothing_else(digits, kind):
-    kept = digits.train_labels != 9  # the last one: the classes are not just those seen in training
-    task = (digits.train[kept], digits.train_labels[kept], digits.test, digits.test_labels)
+    retained = digits.train_labels != 9  # the last one: the classes are not just those seen in training
+    task = (digits.train[retained], digits.train_labels[retained], digits.test, digits.test_labels)
     correct = right(kind, *task)
     missing = digits.test_labels == 9
     assert correct.shape == (360,) and correct.dtype == torch.bool
@@ -88,8 +88,8 @@ def test_refuses_an_unknown_classifier(digits):
 def test_each_of_scikit_learns_learns_from_a_few_images(digits, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = accuracy(kind, *digits)
-    assert found > (0.3 if kind == "adaboost" else 0.5)
+        result = accuracy(kind, *digits)
+    assert result > (0.3 if kind == "adaboost" else 0.5)
 
 
 def test_a_seed_fixes_what_a_forest_reads(digits):

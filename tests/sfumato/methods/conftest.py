@@ -213,8 +213,8 @@ class World:
         members, trunk = self.plan.members, adapters.Trunk(parts.public)
 
         def train(own):
-            asked = {"classes": len(self.facts.classes), "width": members.adapters, "seed": 0}
-            return adapters.heads_trained(trunk, parts.schedule, own, members.training, **asked)
+            requested = {"classes": len(self.facts.classes), "width": members.adapters, "seed": 0}
+            return adapters.heads_trained(trunk, parts.schedule, own, members.training, **requested)
 
         dealing = {"shards": members.count, "key": members.key, "device": CPU}
         return shards_trained(access, train, **dealing, codec=parts.codec, maps=parts.alignment)[0]
@@ -295,19 +295,21 @@ def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
     """What is learnt from public images, and where these lie if classes are aligned with them."""
     settings, facts, _ = preflight(resolve(method, changes=[*TINY, *TINY_TOO.get(method, []), *changes]))
     plan = plan_for(settings, facts)
-    found = sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class))
+    actual = sources.load(
+        "glyphs", sources.Reading(part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
+    )
     codec = PIXELS
     if settings.latent.kind != "none":
-        codec = train_autoencoder(settings.latent, to_unit(found.pixels), seed=0).codec
+        codec = train_autoencoder(settings.latent, to_unit(actual.pixels), seed=0).codec
     schedule = make_schedule(settings.schedule, codec.limit)
-    public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
+    public = split_public(actual, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
     model = build(settings.network, public.shape, facts.public_classes, alpha_bar=schedule.alpha_bar)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
-    shown = codec.encode(to_unit(found.pixels)) if plan.public_images or plan.images_of_ballot else None
+    shown = codec.encode(to_unit(actual.pixels)) if plan.public_images or plan.images_of_ballot else None
     own = start_learnt(plan.own_start, schedule, *public.pre, seed=0)[0] if plan.own_start else None
     parts = Parts(
         own=own, schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown,
-        image_classes=None if shown is None else torch.from_numpy(found.labels),
+        image_classes=None if shown is None else torch.from_numpy(actual.labels),
     )  # fmt: skip
     if plan.retrieval:
         one_step, encoder = OneStep(schedule, denoiser, plan.retrieval.conditional), None
@@ -328,7 +330,9 @@ def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
         parts = replace(parts, encoder=encoder, base=base)
     reference = None
     if plan.measured:
-        reference = measured(codec.encode(to_unit(found.pixels)), torch.from_numpy(found.labels), plan.measured, seed=0)
+        reference = measured(
+            codec.encode(to_unit(actual.pixels)), torch.from_numpy(actual.labels), plan.measured, seed=0
+        )
     return parts, reference
 
 

@@ -91,8 +91,8 @@ def images(tiny, parts, y, generator):
 
 
 def digits(count=24):
-    found = sources.load("digits", sources.Reading(part="train")).subset(slice(count))
-    return to_unit(found.pixels), torch.from_numpy(found.labels)
+    result = sources.load("digits", sources.Reading(part="train")).subset(slice(count))
+    return to_unit(result.pixels), torch.from_numpy(result.labels)
 
 
 def test_each_method_is_known_by_its_own_name():
@@ -353,18 +353,18 @@ CHOOSES = [name for name, method in METHODS.items() if not method.labels]
 @pytest.mark.parametrize("method", CHOOSES)
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_asking_for_the_classes_is_priced_with_everything_else(method, relation):
-    asked = [
+    requested = [
         "generation.classes=queried",
         "generation.count_noise=2",
         f"privacy.relation={relation}",
         "privacy.epsilon=3",
     ]
-    plan = planned(method, *asked)
+    plan = planned(method, *requested)
     assert [spend.stage for spend in plan.spends][0] == STAGE_COUNTS and len(plan.events(STAGE_COUNTS)) == 1
     assert plan.event(STAGE_COUNTS) == DiscreteHistogram(noise_multiplier=2)
     priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
     assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9) and 2.97 <= priced <= 3
-    without = planned(method, *asked[2:])
+    without = planned(method, *requested[2:])
     assert not without.events(STAGE_COUNTS)
     rest = [spend.event for spend in plan.spends[1:]]
     assert accountant.epsilon(rest, plan.privacy.delta, relation) < without.certificate.epsilon * 0.99
@@ -469,8 +469,8 @@ MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "dp-mepf", "empirical-denois
 @pytest.mark.parametrize("method", MATCHED)
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_mean_embeddings_to_match_are_priced_with_everything_else(method, relation):
-    asked = ["privacy.epsilon=3", f"privacy.relation={relation}", "matching.share=0.2", "matching.frequencies=30"]
-    plan = planned(method, *asked)
+    requested = ["privacy.epsilon=3", f"privacy.relation={relation}", "matching.share=0.2", "matching.frequencies=30"]
+    plan = planned(method, *requested)
     assert accountant.epsilon(plan.events(STAGE_MATCHING), plan.privacy.delta, relation) == pytest.approx(0.6, rel=0.01)
     if plan.certificate:
         priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)

@@ -19,12 +19,12 @@ FORMULATIONS = ("A", "B", "min")
 @pytest.mark.parametrize("name", ["003-P1", "003-P2"])
 def test_the_checked_costs(name):
     inputs, expected, near = facts(name)
-    found = dp_ensemble.claim(
+    result = dp_ensemble.claim(
         inputs["schedule"], inputs["steps"], inputs["C"], inputs["k"], inputs["formulation"],
         inputs["skip_first_steps"], inputs["skip_last_steps"], inputs["n_samples"], inputs["delta"],
     )  # fmt: skip
-    assert (found.mu, found.epsilon) == (near(expected["mu"]), near(expected["eps"]))
-    assert "Theorem 3.3" in found.source
+    assert (result.mu, result.epsilon) == (near(expected["mu"]), near(expected["eps"]))
+    assert "Theorem 3.3" in result.source
 
 
 def test_the_checked_scales():
@@ -111,10 +111,10 @@ def test_the_claim_adds_up_the_private_steps(schedule, formulation, steps, first
         a, b = slow_scales(schedule, steps, t)
         cost = {"A": 1 / a, "B": 1 / b, "min": min(1 / a, 1 / b)}[formulation]
         total += images * (60 / 40 * cost) ** 2
-    found = dp_ensemble.claim(schedule, steps, 60, 40, formulation, first, last, images, 1e-6)
-    assert found.mu == pytest.approx(math.sqrt(total), rel=1e-9)
-    assert found.epsilon == gdp_epsilon(found.mu, 1e-6)
-    assert gdp_delta(found.mu, found.epsilon) == pytest.approx(1e-6, rel=1e-6)
+    result = dp_ensemble.claim(schedule, steps, 60, 40, formulation, first, last, images, 1e-6)
+    assert result.mu == pytest.approx(math.sqrt(total), rel=1e-9)
+    assert result.epsilon == gdp_epsilon(result.mu, 1e-6)
+    assert gdp_delta(result.mu, result.epsilon) == pytest.approx(1e-6, rel=1e-6)
 
 
 def test_the_first_sampling_steps_are_those_of_the_largest_t():

@@ -95,8 +95,8 @@ def test_one_head_moves_a_step_by_at_most_what_its_noise_is_priced_for(formulati
         for weights in wild:
             for known in (0.0, 1.0):
                 parts.heads.up.data[0], parts.heads.known[0] = weights, known
-                asked = settings, parts, x, t, y, level, noise, formulation, radius, basis, features
-                image = dp_ensemble.averaged(*asked)
+                requested = settings, parts, x, t, y, level, noise, formulation, radius, basis, features
+                image = dp_ensemble.averaged(*requested)
                 assert image.isfinite().all()
                 means.append(float(own.grid.of_image[index]) * image)
         shifts = [float((a - b).flatten(1).norm(dim=1).max()) / bound for a in means for b in means]
@@ -172,8 +172,8 @@ def test_a_projected_deviation_stays_among_the_directions_and_all_of_them_change
     def image(count, radius):
         own = settings_with(f"method.directions={count}")
         basis = dp_ensemble.directions_of(own, parts)
-        asked = settings, parts, x, t, y, level, noise, "B", radius, basis, features
-        return dp_ensemble.averaged(*asked), basis
+        requested = settings, parts, x, t, y, level, noise, "B", radius, basis, features
+        return dp_ensemble.averaged(*requested), basis
 
     centre = dp_ensemble.implied(x, noise, level, 50.0)
     some, basis = image(6, 0.3)
@@ -207,8 +207,8 @@ def test_a_member_without_the_class_says_nothing_and_the_others_count_for_it():
     centre = dp_ensemble.implied(x, noise, level, 1.0)
     torch.testing.assert_close(image[1], centre[1])
     only = Parts(**{**vars(parts), "heads": adapters.joined([one_of(parts.heads, 0)])})
-    (said,) = adapters.deviations(only.heads, features, y, settings.generation.guidance)
-    alone = dp_ensemble.implied(x, noise + parts.schedule.signal(t) * said[0], level, 1.0)
+    (stated,) = adapters.deviations(only.heads, features, y, settings.generation.guidance)
+    alone = dp_ensemble.implied(x, noise + parts.schedule.signal(t) * stated[0], level, 1.0)
     torch.testing.assert_close(image[2], centre[2] + (alone - centre)[2] / voices, atol=1e-5, rtol=1e-4)
 
 
@@ -263,8 +263,8 @@ def test_heads_are_trained_in_one_look_each_on_the_shard_that_the_hash_deals(wor
         return torch.nn.Linear(1, 1)
 
     members = tiny.plan.members
-    asked = {"shards": members.count, "key": members.key, "device": CPU}
-    _, entries = shards_trained(access_to(ledger)(STAGE_TRAINING, tiny), train, **asked)
+    requested = {"shards": members.count, "key": members.key, "device": CPU}
+    _, entries = shards_trained(access_to(ledger)(STAGE_TRAINING, tiny), train, **requested)
     digits = sources.load("digits", sources.Reading(size=8, share=tiny.settings.data.share))
     where = dealt(digits, 3, members.key)
     assert [len(x) for x, _ in seen] == np.bincount(where, minlength=3).tolist()

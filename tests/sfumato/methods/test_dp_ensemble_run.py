@@ -50,10 +50,10 @@ class Says(torch.nn.Module):
 
     def __init__(self, answer):
         super().__init__()
-        self.answer, self.asked = answer, []
+        self.answer, self.calls = answer, []
 
     def forward(self, x, t, y):
-        self.asked.append((x.clone(), t.clone(), y.clone()))
+        self.calls.append((x.clone(), t.clone(), y.clone()))
         return self.answer(x, t, y)
 
 
@@ -119,7 +119,7 @@ def test_the_noise_of_each_step_is_the_posteriors_and_none_is_added_at_the_end()
         settings, parts_of(settings, public, [Says(black)] * 2), (), torch.zeros(400, dtype=torch.long), generator()
     )
     assert drawn.abs().max() < 1e-5
-    seen = [(x.double(), int(t[0])) for x, t, _ in public.asked]
+    seen = [(x.double(), int(t[0])) for x, t, _ in public.calls]
     assert [t for _, t in seen] == list(reversed(dp_ensemble.window(settings).grid.times)) and len(seen) == 20
     for (x, now), (after, then) in itertools.pairwise(seen):
         level, before = float(schedule.alpha_bar[now]), float(schedule.alpha_bar[then])
@@ -145,10 +145,10 @@ def test_members_like_the_public_model_draw_what_ancestral_sampling_draws(formul
 def test_the_norm_that_is_clipped_to_follows_from_what_is_paid(monkeypatch):
     """Half the noise multiplier is twice the radius; and with hardly any radius members say nothing."""
     settings, _, _ = settings_with()
-    asked = []
+    requested = []
 
     def spy(settings, parts, x, t, y, level, public, kind, radius, basis, features):
-        asked.append(radius)
+        requested.append(radius)
         return x.clamp(-1, 1)
 
     y = torch.arange(4)
@@ -160,7 +160,7 @@ def test_the_norm_that_is_clipped_to_follows_from_what_is_paid(monkeypatch):
         patched.setattr(dp_ensemble, "averaged", spy)
         for one in (parts, less):
             dp_ensemble.draw_privately(settings, one, (), y, generator())
-    assert [min(asked), max(asked), len(asked)] == pytest.approx([1.0, 2.0, 36])
+    assert [min(requested), max(requested), len(requested)] == pytest.approx([1.0, 2.0, 36])
     plain = replace(mute, members=(Says(weak),) * 3)
     same = (dp_ensemble.draw_privately(settings, one, (), y, generator()) for one in (mute, plain))
     torch.testing.assert_close(*same, atol=1e-4, rtol=1e-4)
@@ -182,8 +182,8 @@ def test_guidance_is_combined_before_clipping():
     x, t = torch.zeros(2, *SHAPE), torch.full_like(y, 40)
     guided = torch.full_like(x, 4 * 0.4 - 3 * 0.2)
     clipped = guided * 1.5 / guided[0].norm()
-    found = dp_ensemble.averaged(settings, parts, x, t, y, 0.3, weak(x, t, y), "A", 1.5)
-    torch.testing.assert_close(found, (-math.sqrt(0.7) * clipped / math.sqrt(0.3)).clamp(-1, 1), rtol=1e-4, atol=1e-5)
+    result = dp_ensemble.averaged(settings, parts, x, t, y, 0.3, weak(x, t, y), "A", 1.5)
+    torch.testing.assert_close(result, (-math.sqrt(0.7) * clipped / math.sqrt(0.3)).clamp(-1, 1), rtol=1e-4, atol=1e-5)
 
 
 def test_the_public_model_takes_the_first_and_the_last_steps_and_knows_no_class():
@@ -192,9 +192,9 @@ def test_the_public_model_takes_the_first_and_the_last_steps_and_knows_no_class(
     parts = parts_of(settings, public, [member])
     dp_ensemble.draw_privately(settings, parts, (), torch.arange(3), generator())
     times = list(reversed(dp_ensemble.window(settings).grid.times))
-    assert [int(t[0]) for _, t, _ in member.asked] == times[3:15]
-    assert [int(t[0]) for _, t, _ in public.asked] == times and all((y == NO_CLASS).all() for _, _, y in public.asked)
-    assert member.asked[0][2].tolist() == [0, 1, 2] + [NO_CLASS] * 3
+    assert [int(t[0]) for _, t, _ in member.calls] == times[3:15]
+    assert [int(t[0]) for _, t, _ in public.calls] == times and all((y == NO_CLASS).all() for _, _, y in public.calls)
+    assert member.calls[0][2].tolist() == [0, 1, 2] + [NO_CLASS] * 3
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_the_planned_evaluations_are_those_made(changes):
     settings, facts, _ = settings_with("method.members=3", *changes)
     public, members = Says(weak), [Says(weak) for _ in range(3)]
     dp_ensemble.draw_privately(settings, parts_of(settings, public, members), (), torch.zeros(7).long(), generator())
-    made = sum(len(x) for model in (public, *members) for x, _, _ in model.asked)
+    made = sum(len(x) for model in (public, *members) for x, _, _ in model.calls)
     assert made == 7 * plan_for(settings, facts).evaluations
 
 
@@ -226,15 +226,15 @@ def test_the_certificate_is_the_closed_form(relation, formulation, first, last, 
     settings, facts, _ = preflight(resolve("dp-ensemble", changes=changes))
     plan = plan_for(settings, facts)
     delta = settings.privacy.delta
-    said = dp_ensemble.claim(
+    stated = dp_ensemble.claim(
         "linear", 250, 0.8, k, formulation, round(250 * first), round(250 * last), images, delta
     )  # fmt: skip
-    assert plan.claim.epsilon == pytest.approx(said.epsilon, rel=1e-9) and "Theorem 3.3" in plan.claim.source
-    mu = said.mu * (2 if relation == "replace_one" else 1)
+    assert plan.claim.epsilon == pytest.approx(stated.epsilon, rel=1e-9) and "Theorem 3.3" in plan.claim.source
+    mu = stated.mu * (2 if relation == "replace_one" else 1)
     assert plan.certificate.epsilon == pytest.approx(gdp_epsilon(mu, delta), rel=1e-9)
     assert (plan.certificate.images, plan.certificate.relation) == (images, relation)
     (spend,) = plan.spends
-    assert (spend.event.noise_multiplier, spend.event.count) == (pytest.approx(math.sqrt(images) / said.mu), images)
+    assert (spend.event.noise_multiplier, spend.event.count) == (pytest.approx(math.sqrt(images) / stated.mu), images)
 
 
 def test_without_a_radius_the_plan_takes_the_largest_that_is_paid_for():
@@ -247,19 +247,19 @@ def test_without_a_radius_the_plan_takes_the_largest_that_is_paid_for():
 
 
 def test_a_refusal_says_how_many_images_how_many_members_or_which_radius_would_fit():
-    asked = ["method.radius=0.5", "generation.images=1000"]
+    requested = ["method.radius=0.5", "generation.images=1000"]
     with pytest.raises(BadInput) as refusal:
-        planned(*asked)
-    told = str(refusal.value)
-    images, members = int(re.search(r"pays for (\d+) ", told)[1]), int(re.search(r"members=(\d+)", told)[1])
-    radius = float(re.search(r"or method\.radius=([\d.]+)$", told)[1])
-    assert "\n" not in told and "generation.images=1000 with method.radius=0.5" in told
+        planned(*requested)
+    reported = str(refusal.value)
+    images, members = int(re.search(r"pays for (\d+) ", reported)[1]), int(re.search(r"members=(\d+)", reported)[1])
+    radius = float(re.search(r"or method\.radius=([\d.]+)$", reported)[1])
+    assert "\n" not in reported and "generation.images=1000 with method.radius=0.5" in reported
     for one, more in (
         (
-            [asked[0], f"generation.images={images}"],
-            [asked[0], f"generation.images={images + 1}"],
+            [requested[0], f"generation.images={images}"],
+            [requested[0], f"generation.images={images + 1}"],
         ),
-        ([*asked, f"method.members={members}"], [*asked, f"method.members={members - 1}"]),
+        ([*requested, f"method.members={members}"], [*requested, f"method.members={members - 1}"]),
         (
             ["generation.images=1000", f"method.radius={radius}"],
             ["generation.images=1000", f"method.radius={1.01 * radius}"],
@@ -327,5 +327,5 @@ def test_images_are_drawn_from_the_prototypes_of_their_class_by_the_public_model
     drawn = dp_ensemble.draw(settings, parts, y, generator())
     nearest = (drawn.mean((1, 2, 3))[:, None] - marked[:, 0, 0, 0]).abs().argmin(1)
     assert torch.equal(nearest // 3, y) and len(set(nearest.tolist())) == 30, "all of them serve, each for its class"
-    assert all((y == NO_CLASS).all() for _, _, y in public.asked)
+    assert all((y == NO_CLASS).all() for _, _, y in public.calls)
     assert torch.equal(drawn, dp_ensemble.draw(settings, parts, y, generator()))

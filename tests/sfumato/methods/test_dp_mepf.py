@@ -48,15 +48,17 @@ def features_of(tiny, squares):
 @pytest.mark.parametrize("squares", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_the_certificate_is_that_of_one_gaussian_mechanism(relation, squares):
-    asked = [f"privacy.relation={relation}", "privacy.epsilon=3", f"method.squares={squares}"]
-    plan = planned(*asked)
+    requested = [f"privacy.relation={relation}", "privacy.epsilon=3", f"method.squares={squares}"]
+    plan = planned(*requested)
     (event,) = plan.events(STAGE_EMBEDDING)
     assert event == Gaussian(noise_multiplier=plan.noise_multiplier) and len(plan.spends) == 1
     alone = accountant.epsilon([event], plan.privacy.delta, relation)
     assert plan.certificate.epsilon == pytest.approx(alone, rel=1e-9) and plan.certificate.images == ANY_NUMBER
     if relation == "add_remove":
         assert plan.claim.epsilon == pytest.approx(plan.certificate.epsilon, rel=1e-2)
-    assert planned(*asked, "method.training.steps=9", "backbone.steps=7").spends == plan.spends, "these cost nothing"
+    assert planned(*requested, "method.training.steps=9", "backbone.steps=7").spends == plan.spends, (
+        "these cost nothing"
+    )
 
 
 def test_two_gaussians_of_the_paper_are_the_one_of_the_joint_vector():

@@ -27,8 +27,8 @@ def tiny(world):
 
 @pytest.fixture(scope="module")
 def digits():
-    found = sources.load("digits", sources.Reading(part="train"))
-    return to_unit(found.pixels), torch.from_numpy(found.labels)
+    result = sources.load("digits", sources.Reading(part="train"))
+    return to_unit(result.pixels), torch.from_numpy(result.labels)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])

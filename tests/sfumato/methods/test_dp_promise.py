@@ -43,11 +43,11 @@ def claim_of(inputs):
 @pytest.mark.parametrize("name", ["000-P1", "000-P2"])
 def test_the_checked_numbers(name):
     inputs, expected, near = facts(name)
-    found = claim_of(inputs)
-    assert found.mu_base == near(expected["mu_base"])
-    assert (found.mu_one, found.mu_two, found.mu) == tuple(near(expected[key]) for key in ("mu1", "mu2", "mu"))
-    assert found.epsilon == near(expected["eps"])
-    assert "Theorem 2" in found.source
+    result = claim_of(inputs)
+    assert result.mu_base == near(expected["mu_base"])
+    assert (result.mu_one, result.mu_two, result.mu) == tuple(near(expected[key]) for key in ("mu1", "mu2", "mu"))
+    assert result.epsilon == near(expected["eps"])
+    assert "Theorem 2" in result.source
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def slowly(run, timesteps=1000, beta_start=1e-4, beta_end=0.02):
     ],
 )
 def test_theorem_2_written_out(run, schedule):
-    found = dp_promise.claim(**run, **schedule)
-    values = [found.mu_base, found.mu_one, found.mu_two, found.mu, found.epsilon]
+    result = dp_promise.claim(**run, **schedule)
+    values = [result.mu_base, result.mu_one, result.mu_two, result.mu, result.epsilon]
     assert values == pytest.approx(slowly(run, **schedule), rel=1e-9)
     assert all(type(value) is float for value in values)
 
@@ -133,15 +133,15 @@ def test_the_numbers_of_the_promise():
     two_epochs = dp_promise.claim(**MNIST | {"epochs_one": 2, "epochs_two": 0})
     assert (inputs["d"], inputs["S"], inputs["N"]) == (784, 900, 2 * 1875)
     assert two_epochs.epsilon == near(expected["paper_claim_eps"])
-    said = [f"{two_epochs.epsilon:.2f}", f"{expected['eps_replace_one_alpha_S']:.1f}"]
-    said += [f"{expected['add_remove_delta_floor']:.2f}"]
+    stated = [f"{two_epochs.epsilon:.2f}", f"{expected['eps_replace_one_alpha_S']:.1f}"]
+    stated += [f"{expected['add_remove_delta_floor']:.2f}"]
     inputs, expected, near = facts("000-P3")
     by_limit = dp_promise.claim(**MNIST | {"epochs_one": 0, "noise_multiplier": inputs["sigma"]}).epsilon
     by_pld = dp_sgd_epsilon(inputs["sigma"], inputs["q"], inputs["steps"], inputs["delta"])
     assert by_limit == near(expected["clt"]) and by_pld == near(expected["pld_add_remove"]) and by_pld > by_limit
-    said += [f"{by_limit:.2f}", f"{by_pld:.2f}"]
-    said += [f"({accountant.gdp_epsilon(two_epochs.mu_base, 1e-5):.1f} there"]
-    assert [number for number in said if number not in dp_promise.PROMISE] == []
+    stated += [f"{by_limit:.2f}", f"{by_pld:.2f}"]
+    stated += [f"({accountant.gdp_epsilon(two_epochs.mu_base, 1e-5):.1f} there"]
+    assert [number for number in stated if number not in dp_promise.PROMISE] == []
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_presets_claim_their_epsilon_at_the_noise_of_the_official_code(name, tar
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "stated"),
     [
         (["method.boundary=1.5"], "method.boundary"),
         (["method.boundary=0.001"], "S must lie above 1"),
@@ -284,10 +284,10 @@ def test_presets_claim_their_epsilon_at_the_noise_of_the_official_code(name, tar
     ],
     ids=str,
 )
-def test_settings_that_cannot_work_are_named_in_one_line(changes, said):
+def test_settings_that_cannot_work_are_named_in_one_line(changes, stated):
     with pytest.raises(BadInput) as refusal:
         planned(*changes)
-    assert said in str(refusal.value) and "\n" not in str(refusal.value)
+    assert stated in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 # What is paid, and what may leave

@@ -173,8 +173,8 @@ def test_as_published_it_is_planned_without_a_certificate():
     assert plan.certificate is None and plan.fine_tuning is None and plan.noise_multiplier is None
     assert [spend.event for spend in plan.spends] == [dppm.EVENT] and plan.claim.epsilon == 3
     assert plan.plain.steps == dppm.SlicedTraining().steps and "without looking at the data" in plan.lacking
-    asked = planned("generation.hamiltonian.iterations=7", "generation.hamiltonian.steps=5")
-    assert asked.evaluations == 42
+    requested = planned("generation.hamiltonian.iterations=7", "generation.hamiltonian.steps=5")
+    assert requested.evaluations == 42
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -265,14 +265,14 @@ def test_the_plain_form_is_eq_7_of_the_images_themselves(world):
     tiny = world("dppm", "method.objective=plain", "method.k=4", "privacy.epsilon=2")
     model, _ = begun(dppm.ALGORITHM, tiny.settings, tiny.parts)
     x, y = numbers(6, 1, 8, 8), torch.arange(6)
-    found = dppm.loss(tiny.settings, tiny.parts)(model, x, y, torch.Generator().manual_seed(1))
+    result = dppm.loss(tiny.settings, tiny.parts)(model, x, y, torch.Generator().manual_seed(1))
     generator = torch.Generator().manual_seed(1)
     v = torch.randn(6, 72, generator=generator)
     answered = exchanged(v, keep=dppm.response_probabilities(2.0, 4)[0], k=4, generator=generator)
     u = dppm.joined(tiny.settings, tiny.parts, x, y)
     none, first = torch.full((6,), -1), torch.ones(6, dtype=torch.long)
     expected = sliced_losses(lambda u: -model(u, first, none), u, v.view_as(u), answered.view_as(u))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
 
 
 def test_drawing_finds_the_score_at_every_level(world):
@@ -409,5 +409,5 @@ def test_the_clipping_engine_knows_every_layer_of_the_score_network(world):
     assert not known.missing and not known.silent
     x, y = numbers(5, 1, 8, 8), torch.arange(5)
     examples = dppm.corrupt(tiny.settings, tiny.parts)(x, y, torch.Generator().manual_seed(1))
-    found = clipped_sum(model, trainable, examples, clip=0.5, chunk=3)
-    assert distance(found, clipped(loop(model, trainable, examples), 0.5)) < 1e-4
+    result = clipped_sum(model, trainable, examples, clip=0.5, chunk=3)
+    assert distance(result, clipped(loop(model, trainable, examples), 0.5)) < 1e-4

@@ -56,19 +56,19 @@ def test_the_checked_entries(name, single):
     grid = {field: inputs[field] for field in EDM}
     assert Grid.model_validate(grid) == Grid(), "the defaults are the paper's"
     for given in ({}, {"grid": grid}, {"grid": Grid()}):
-        found = claim(inputs["p"], inputs["percent"], inputs["n_samples"], inputs["delta"], single, **given)
-        assert (found.mu, found.epsilon) == (near(expected["mu"]), near(expected["eps"]))
-    assert "central limit" in found.source
+        actual = claim(inputs["p"], inputs["percent"], inputs["n_samples"], inputs["delta"], single, **given)
+        assert (actual.mu, actual.epsilon) == (near(expected["mu"]), near(expected["eps"]))
+    assert "central limit" in actual.source
 
 
 def test_all_records_in_one_image():
     inputs, expected, near = facts("001-P4")
     assert inputs["final_step_to_zero"]
-    found = claim(1.0, 0, 1, inputs["delta"], False, {field: inputs[field] for field in EDM})
-    assert (found.mu, found.epsilon) == (near(expected["mu"]), near(expected["eps"]))
-    assert "composition" in found.source
+    actual = claim(1.0, 0, 1, inputs["delta"], False, {field: inputs[field] for field in EDM})
+    assert (actual.mu, actual.epsilon) == (near(expected["mu"]), near(expected["eps"]))
+    assert "composition" in actual.source
     four = claim(1.0, 0, 4, inputs["delta"], False, {field: inputs[field] for field in EDM})
-    assert four.mu == pytest.approx(2 * found.mu)
+    assert four.mu == pytest.approx(2 * actual.mu)
 
 
 def test_the_noise_scales_of_figure_3():
@@ -122,8 +122,8 @@ twice, 12.306 by one digit), two say "> 1000" where 100.11 is due, and 12.906, 3
 @pytest.mark.parametrize("percent", SINGLE)
 def test_printed_tables(percent, table, single):
     entries = [(rate, printed) for rate, printed in zip(RATES, table[percent], strict=True) if printed is not MISPRINT]
-    found = [claim(rate, percent, IMAGES, DELTA, single).epsilon for rate, _ in entries]
-    assert found == pytest.approx([printed for _, printed in entries], abs=6e-4)
+    actual = [claim(rate, percent, IMAGES, DELTA, single).epsilon for rate, _ in entries]
+    assert actual == pytest.approx([printed for _, printed in entries], abs=6e-4)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_printed_tables(percent, table, single):
 )  # fmt: skip
 def test_the_attack_success_printed_in_table_2(rate, count, printed):
     """All steps of one image from T down to t; the rows do not agree about N, one takes 50 levels where the others take 39."""
-    found = [claim(rate, 0, 1, DELTA, False, Grid(N=count), until=until).epsilon for until in (2.5, 25, 50, 75)]
-    assert [attack_success(epsilon) for epsilon in found] == pytest.approx(printed, abs=1.1e-4)
+    actual = [claim(rate, 0, 1, DELTA, False, Grid(N=count), until=until).epsilon for until in (2.5, 25, 50, 75)]
+    assert [attack_success(epsilon) for epsilon in actual] == pytest.approx(printed, abs=1.1e-4)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_the_start_is_rounded_half_up(percent, count, start):
         with pytest.raises(BadInput, match="no empirical step"):
             claim(0.5, percent, 1, DELTA, True, Grid(N=count))
     else:
-        found = claim(1.0, percent, 1, DELTA, True, Grid(N=count)).mu
-        assert found == pytest.approx(slow_mus(count)[start], rel=1e-9)
+        actual = claim(1.0, percent, 1, DELTA, True, Grid(N=count)).mu
+        assert actual == pytest.approx(slow_mus(count)[start], rel=1e-9)
 
 
 def slow_mus(count, low=0.002, high=80.0, rho=7.0):
@@ -196,9 +196,9 @@ def test_the_limit_formula_written_out(rate, percent, images, single):
     grid = Grid(N=20, sigma_min=0.2, sigma_max=20, rho=5)
     start = math.floor(percent * 21 / 100 + 0.5)
     mus = slow_mus(20, 0.2, 20.0, 5.0)[start : start + 1 if single else None]
-    found = claim(rate, percent, images, 1e-4, single, grid)
-    assert found.mu == pytest.approx(slow_limit(mus, rate, images), rel=1e-6)
-    assert found.epsilon == gdp_epsilon(found.mu, 1e-4)
+    actual = claim(rate, percent, images, 1e-4, single, grid)
+    assert actual.mu == pytest.approx(slow_limit(mus, rate, images), rel=1e-6)
+    assert actual.epsilon == gdp_epsilon(actual.mu, 1e-4)
 
 
 def test_each_claim_by_the_limit_says_whether_the_limit_holds():
@@ -238,8 +238,8 @@ def test_the_numbers_of_the_promise():
     assert mu > 200 and claimed.mu == pytest.approx(2 * math.sqrt(rate * IMAGES), rel=0.01)
     certified = subsampled_gaussian_epsilon([mu / 2], rate, DELTA, IMAGES, "replace_one")
     assert certified == pytest.approx(33_500, rel=5e-3)
-    said = [f"{claimed.epsilon:.2f}", "33,500"]
-    assert [number for number in said if number not in empirical_denoiser.PROMISE] == []
+    stated = [f"{claimed.epsilon:.2f}", "33,500"]
+    assert [number for number in stated if number not in empirical_denoiser.PROMISE] == []
     mild = claim(0.01, 40, 100, DELTA, True)
     sound = subsampled_gaussian_epsilon([float(Grid().mus()[16]) / 2], 0.01, DELTA, 100, "replace_one")
     assert Grid().mus()[16] < 0.2 and sound == pytest.approx(mild.epsilon, rel=0.1), "where mu is small the two agree"
@@ -331,10 +331,10 @@ def test_an_open_clip_is_the_largest_that_the_budget_bears(changes):
 def test_a_refusal_names_what_fits_and_that_fits(changes):
     with pytest.raises(BadInput) as refusal:
         planned(*changes, "method.clip=40", "generation.images=5000")
-    told = str(refusal.value)
-    assert "\n" not in told and "method.until" in told
-    images = int(told.split("at most ")[1].split(" ")[0])
-    clip = float(told.split("method.clip=")[2].split(" ")[0])
+    reported = str(refusal.value)
+    assert "\n" not in reported and "method.until" in reported
+    images = int(reported.split("at most ")[1].split(" ")[0])
+    clip = float(reported.split("method.clip=")[2].split(" ")[0])
     assert planned(*changes, f"method.clip={clip}", "generation.images=5000")[1].certificate.epsilon <= 10
     if images >= FEWEST_JUDGED:
         assert planned(*changes, "method.clip=40", f"generation.images={images}")[1].certificate.epsilon <= 10
@@ -474,8 +474,8 @@ def test_trajectories_that_a_refusal_names_fit():
 def ready(tiny):
     """The parts and the private tensors as the mechanism has them."""
     parts = replace(tiny.parts, paid=tiny.plan.events(STAGE_DRAWING))
-    found = sources.load("digits", sources.Reading(part="train")).subset(slice(60))
-    return parts, (to_unit(found.pixels), torch.from_numpy(found.labels))
+    actual = sources.load("digits", sources.Reading(part="train")).subset(slice(60))
+    return parts, (to_unit(actual.pixels), torch.from_numpy(actual.labels))
 
 
 def drawn_by(tiny, parts, private, y, seed=0):
@@ -497,13 +497,13 @@ def drawn_by(tiny, parts, private, y, seed=0):
 def test_images_are_in_range_follow_the_noise_and_take_the_planned_evaluations(changes, world, monkeypatch):
     tiny = world("empirical-denoiser", *changes)
     parts, private = ready(tiny)
-    y, asked = torch.arange(20) % 10, []
-    monkeypatch.setattr(edm, "clean_image", lambda *how: asked.append(len(how[2])) or clean_image(*how))
-    found = drawn_by(tiny, parts, private, y)
-    assert found.shape == (20, 1, 8, 8) and found.isfinite().all() and found.abs().max() <= 1
-    assert sum(asked) == 20 * tiny.plan.evaluations
-    assert torch.equal(found, drawn_by(tiny, parts, private, y))
-    assert not torch.equal(found, drawn_by(tiny, parts, private, y, seed=1))
+    y, requested = torch.arange(20) % 10, []
+    monkeypatch.setattr(edm, "clean_image", lambda *how: requested.append(len(how[2])) or clean_image(*how))
+    actual = drawn_by(tiny, parts, private, y)
+    assert actual.shape == (20, 1, 8, 8) and actual.isfinite().all() and actual.abs().max() <= 1
+    assert sum(requested) == 20 * tiny.plan.evaluations
+    assert torch.equal(actual, drawn_by(tiny, parts, private, y))
+    assert not torch.equal(actual, drawn_by(tiny, parts, private, y, seed=1))
 
 
 @pytest.mark.parametrize(
@@ -516,16 +516,16 @@ def test_one_record_moves_each_step_by_what_was_paid_for_it(changes, world, monk
     mean, moved = kernel_mean.kernel_mean, []
 
     def both(records, at, sigma, **how):
-        found = mean(records, at, sigma, **how)
+        actual = mean(records, at, sigma, **how)
         extra = (
             torch.cat([records, torch.where(how["centre"][:1] > 0, -1.0, 1.0)]),
             torch.cat([how["labels"], how["wanted"][:1]]),
         )
         more = mean(extra[0], at, sigma, **how | {"labels": extra[1]})
         limit = parts.schedule.limit
-        cut = (more.clamp(-limit, limit) - found.clamp(-limit, limit))[0].norm()
-        moved.append((float((more - found)[0].norm()), float(cut)))
-        return found
+        cut = (more.clamp(-limit, limit) - actual.clamp(-limit, limit))[0].norm()
+        moved.append((float((more - actual)[0].norm()), float(cut)))
+        return actual
 
     monkeypatch.setattr(kernel_mean, "kernel_mean", both)
     drawn_by(tiny, parts, (x, y), torch.arange(10))
@@ -541,8 +541,8 @@ def test_images_of_one_class_do_not_see_the_records_of_another(world):
     tiny = world("empirical-denoiser")
     parts, (x, y) = ready(tiny)
     wanted = torch.arange(20) % 10
-    kept = y != 3
-    one, two = drawn_by(tiny, parts, (x, y), wanted), drawn_by(tiny, parts, (x[kept], y[kept]), wanted)
+    retained = y != 3
+    one, two = drawn_by(tiny, parts, (x, y), wanted), drawn_by(tiny, parts, (x[retained], y[retained]), wanted)
     same = (one == two).flatten(1).all(1)
     assert torch.equal(same, wanted != 3)
 
@@ -676,6 +676,6 @@ def test_with_its_own_density_and_without_privacy_it_draws_the_records(world):
         "empirical-denoiser", "privacy.epsilon=1e9", "privacy.reason=a test", "generation.images=40", *open_wide
     )
     parts, (x, y) = ready(tiny)
-    found = drawn_by(tiny, replace(parts, images=x), (x, y), torch.arange(40) % 10)
-    nearest = torch.cdist(found.flatten(1), x.flatten(1)).min(1)
+    actual = drawn_by(tiny, replace(parts, images=x), (x, y), torch.arange(40) % 10)
+    nearest = torch.cdist(actual.flatten(1), x.flatten(1)).min(1)
     assert float(nearest.values.max()) < 0.1 and len(nearest.indices.unique()) > 20

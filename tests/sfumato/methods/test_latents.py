@@ -86,9 +86,9 @@ def test_a_method_runs_in_latents_from_the_door_to_the_picture(method, network, 
     watched = replace(parts, public=public, tuned=tuned)
     own = getattr(tiny.method, "labels", None)
     for draw, labels in ((tiny.method.draw, own), (draw_public, None)):
-        found = draw_images(draw, tiny.settings, watched, tiny.facts, 12, CPU, labels=labels)
-        assert found.pixels.shape == (12, 1, 8, 8) and found.pixels.dtype == np.uint8
-        assert found.pixels.std() > 0
+        actual = draw_images(draw, tiny.settings, watched, tiny.facts, 12, CPU, labels=labels)
+        assert actual.pixels.shape == (12, 1, 8, 8) and actual.pixels.dtype == np.uint8
+        assert actual.pixels.std() > 0
     built = design(tiny.method, tiny.settings, SHAPE, tiny.facts)
     assert public.shapes == {SHAPE} and tuned.shapes == {built.shape}
 
@@ -98,8 +98,8 @@ def test_members_and_their_priced_drawing_work_on_latents(world, access_to, ledg
     parts, entries = tiny.pay(access_to(ledger))
     assert set(entries.values()) == {"DP"} and tiny.plan.spends == world("dp-ensemble").plan.spends
     watched = replace(parts, public=Watched(parts.public), members=tuple(map(Watched, parts.members)))
-    found = tiny.drawing(watched)(torch.empty(0), torch.empty(0), torch.Generator().manual_seed(0))
-    assert found.pixels.shape == (20, 1, 8, 8) and found.pixels.dtype == np.uint8 and found.pixels.std() > 0
+    actual = tiny.drawing(watched)(torch.empty(0), torch.empty(0), torch.Generator().manual_seed(0))
+    assert actual.pixels.shape == (20, 1, 8, 8) and actual.pixels.dtype == np.uint8 and actual.pixels.std() > 0
     assert all(model.shapes == {SHAPE} for model in (watched.public, *watched.members))
 
 
@@ -149,8 +149,8 @@ def test_a_records_examples_depend_on_that_record_alone(method, world):
         pytest.skip("the plan has no fine-tuning")
     parts = replace(tiny.parts, winners=torch.arange(10)) if tiny.plan.votes else tiny.parts
     corrupt = tiny.method.corrupt(tiny.settings, parts)
-    found = sources.load("digits", sources.Reading(part="train")).subset(slice(12))
-    y, x = torch.as_tensor(found.labels), to_unit(found.pixels)
+    actual = sources.load("digits", sources.Reading(part="train")).subset(slice(12))
+    y, x = torch.as_tensor(actual.labels), to_unit(actual.pixels)
     other = x.clone()
     other[5] = -x[5]
     one, two = (corrupt(parts.codec.encode(part), y, torch.Generator().manual_seed(1)) for part in (x, other))
@@ -171,9 +171,9 @@ def test_copies_noised_once_are_noised_to_s_whatever_they_are_copies_of(latents,
     level = float(signal_levels(tiny.settings.schedule)[tiny.plan.phase_one.boundary])
     longest = codec.largest_norm(tiny.facts.shape)
     assert event.noise_multiplier * longest == pytest.approx(((1 - level) / level) ** 0.5, rel=1e-9)
-    asked = {"run": "run-1", "stage": "phase_one", "purpose": "a test", "code_version": "0"}
+    requested = {"run": "run-1", "stage": "phase_one", "purpose": "a test", "code_version": "0"}
     private = private_set(tiny.settings)
-    to_door = door.Access(ledger=ledger, private=private, relation="replace_one", delta=1e-5, **asked)
+    to_door = door.Access(ledger=ledger, private=private, relation="replace_one", delta=1e-5, **requested)
     faint = event.model_copy(update={"noise_multiplier": 1e-9})
     copies = noised_records(to_door, faint, codec=codec).result
     assert copies.shape[1:] == tiny.parts.shape and float(copies.flatten(1).norm(dim=1).max()) <= longest * (1 + 1e-6)

@@ -19,11 +19,11 @@ def test_a_method_has_the_name_of_its_file():
 
 @every_paper
 def test_a_promise_is_a_short_paragraph(name):
-    said = METHODS[name].promise
-    assert said == promise(name), "as it stands in the file, which is not imported to be asked"
-    assert 60 <= len(said.split()) <= 140
-    assert said.startswith(("The paper", "No paper")) and "claim" in said and "certif" in said
-    assert "\n" not in said and "  " not in said and said.endswith(".")
+    stated = METHODS[name].promise
+    assert stated == promise(name), "as it stands in the file, which is not imported to be asked"
+    assert 60 <= len(stated.split()) <= 140
+    assert stated.startswith(("The paper", "No paper")) and "claim" in stated and "certif" in stated
+    assert "\n" not in stated and "  " not in stated and stated.endswith(".")
 
 
 @every_paper
@@ -42,6 +42,6 @@ def test_the_numbers_of_the_baselines_promise():
     assert pld == near(expected["pld_add_remove"]) and clt < pld < rdp == dp_sgd.claim(*run).epsilon
     rare = [dp_sgd_epsilon(0.5, 1e-4, 10_000, 1e-5, accountant=name) for name in ("pld", "prv", "clt")]
     assert rare[0] == pytest.approx(rare[1], rel=0.01), "two accountants agree that the limit formula is far off"
-    said = [f"{pld:.1f} by", f"{rdp:.1f} by RDP", f"{clt:.1f} for", f"{rare[2]:.2f} for {rare[0]:.2f}"]
-    said += [f"{expected['pld_replace_one']:.1f} for"]
-    assert [number for number in said if number not in dp_sgd.PROMISE] == []
+    stated = [f"{pld:.1f} by", f"{rdp:.1f} by RDP", f"{clt:.1f} for", f"{rare[2]:.2f} for {rare[0]:.2f}"]
+    stated += [f"{expected['pld_replace_one']:.1f} for"]
+    assert [number for number in stated if number not in dp_sgd.PROMISE] == []

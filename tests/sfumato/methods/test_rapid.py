@@ -61,11 +61,11 @@ class Denoiser(Conditioned):
 
     def __init__(self, share=0.1):
         super().__init__()
-        self.share, self.asked = share, []
+        self.share, self.calls = share, []
         self.condition = Condition(PUBLIC, 8)
 
     def forward(self, x, t, y):
-        self.asked.append((x.clone(), t.clone(), y.clone()))
+        self.calls.append((x.clone(), t.clone(), y.clone()))
         return self.share * x
 
 
@@ -132,7 +132,7 @@ def test_a_record_becomes_points_on_the_line_from_its_retrieved_latent(m, votes)
 def test_the_query_is_the_record_at_time_k_denoised_once_without_a_class():
     parts, (x, y) = make_parts(), records(400)
     rapid.corrupt(SETTINGS, parts)(x, y, generator())
-    ((x_k, t, classes),) = parts.public.asked
+    ((x_k, t, classes),) = parts.public.calls
     assert set(t.tolist()) == {K} and set(classes.tolist()) == {NO_CLASS}
     noise = (x_k - math.sqrt(level(K)) * x.repeat_interleave(3, 0)) / math.sqrt(1 - level(K))
     assert float(noise.mean()) == pytest.approx(0, abs=0.05) and float(noise.var()) == pytest.approx(1, rel=0.05)
@@ -140,7 +140,7 @@ def test_the_query_is_the_record_at_time_k_denoised_once_without_a_class():
     assert not torch.allclose(copies[:, 0], copies[:, 1]), "each copy is noised and looked up by itself"
     clean = ((x_k - math.sqrt(1 - level(K)) * 0.1 * x_k) / math.sqrt(level(K))).clamp(-1, 1)
     torch.testing.assert_close(parts.encoder.shown[0], clean, rtol=1e-4, atol=1e-4)
-    assert parts.tuned.asked == [], "the model in training takes no part in it"
+    assert parts.tuned.calls == [], "the model in training takes no part in it"
 
 
 def test_at_u_equal_v_the_input_is_the_retrieved_latent_itself():
@@ -169,15 +169,15 @@ def test_perfect_predictions_lead_from_the_latent_to_the_record():
     def learnt(x_t, t, y):
         return examples.target[:, 0]
 
-    found = ddim(parts.schedule, learnt, latent, y, [V, 3, 1, 0], generator=generator())
-    torch.testing.assert_close(found, x, rtol=1e-3, atol=1e-3)
+    result = ddim(parts.schedule, learnt, latent, y, [V, 3, 1, 0], generator=generator())
+    torch.testing.assert_close(result, x, rtol=1e-3, atol=1e-3)
 
 
 def test_the_control_for_eq_5_learns_plain_noise_at_the_times_up_to_v_and_asks_no_public_network():
     parts, (x, y) = make_parts(), records(count=400)
     examples = rapid.corrupt(changed('method.target="plain"'), parts)(x, y, generator())
     copies, t = x.repeat_interleave(3, 0), examples.t.flatten()
-    assert set(t.tolist()) == set(range(1, V + 1)) and parts.encoder.shown == parts.public.asked == []
+    assert set(t.tolist()) == set(range(1, V + 1)) and parts.encoder.shown == parts.public.calls == []
     alpha_bar = torch.tensor([level(int(one)) for one in t]).view(-1, 1, 1, 1)
     noise = (examples.x_t.flatten(0, 1) - alpha_bar.sqrt() * copies) / (1 - alpha_bar).sqrt()
     torch.testing.assert_close(examples.target.flatten(0, 1), noise, rtol=1e-3, atol=1e-3)
@@ -209,18 +209,18 @@ def test_winners_stand_for_their_class_and_start_its_row():
     rows = parts.public.condition.rows.weight
     assert parts.public_class(torch.tensor([2, 0])).tolist() == [NO_CLASS, NO_CLASS]
     torch.testing.assert_close(private_rows(replace(parts, facts=facts)), rows.mean(0).expand(4, -1))
-    told = add_votes(parts, votes)
-    assert told.public_class(torch.tensor([0, 1, 2, 3, 1])).tolist() == [1, 5, 2, 0, 5]
-    assert torch.equal(private_rows(replace(told, facts=facts)), rows[[1, 5, 2, 0]])
+    reported = add_votes(parts, votes)
+    assert reported.public_class(torch.tensor([0, 1, 2, 3, 1])).tolist() == [1, 5, 2, 0, 5]
+    assert torch.equal(private_rows(replace(reported, facts=facts)), rows[[1, 5, 2, 0]])
 
 
 def test_on_request_no_two_classes_share_a_winner():
     votes = 40 * torch.rand(4, 6, generator=torch.Generator().manual_seed(2))
     votes[:, 3] += 40  # everyone's first choice
     assert add_votes(make_parts(), votes).winners.tolist() == [3] * 4
-    told = add_votes(make_parts(), votes, distinct=True).winners.tolist()
+    reported = add_votes(make_parts(), votes, distinct=True).winners.tolist()
     choices = itertools.permutations(range(6), 4)
-    assert told == list(max(choices, key=lambda choice: sum(votes[i, j] for i, j in enumerate(choice))))
+    assert reported == list(max(choices, key=lambda choice: sum(votes[i, j] for i, j in enumerate(choice))))
 
 
 def test_distinct_winners_need_enough_public_classes():
@@ -247,9 +247,9 @@ def test_the_claim_is_the_smallest_over_all_orders(noise, steps, delta):
 
 def test_the_claim_meets_the_checked_number():
     inputs, expected, near = facts("002-P1")
-    found = rapid.claim(inputs["sigma"], inputs["T"], inputs["delta"])
-    assert found.epsilon == near(expected["eps"])
-    assert "Proposition 1" in found.source
+    result = rapid.claim(inputs["sigma"], inputs["T"], inputs["delta"])
+    assert result.epsilon == near(expected["eps"])
+    assert "Proposition 1" in result.source
 
 
 @pytest.mark.parametrize("name", ["002-P2", "002-P3"])
@@ -343,17 +343,17 @@ def test_the_public_model_walks_above_k_and_the_tuned_one_below_v(votes, guidanc
     parts, y = make_parts(by_class=votes, winners=winners), torch.arange(12) % CLASSES
     rapid.draw(settings, parts, y, generator())
     early, late = rapid.walks(settings, K)
-    *walked, (_, guessed_at, guessed_for) = parts.public.asked
+    *walked, (_, guessed_at, guessed_for) = parts.public.calls
     assert [set(t.tolist()) for _, t, _ in walked] == [{t} for t in early[:-1]]
     expected = winners[y].tolist() if votes else [NO_CLASS] * 12
     assert all(classes.tolist() == expected for _, _, classes in walked), "asked for the winners' classes"
     assert set(guessed_at.tolist()) == {K} and set(guessed_for.tolist()) == {NO_CLASS}, "the key is made as in training"
-    assert [set(t.tolist()) for _, t, _ in parts.tuned.asked] == [{t} for t in late[:-1]]
-    asked = [y.tolist() + [NO_CLASS] * 12 * (guidance > 0)] * len(late[:-1])
-    assert [classes.tolist() for _, _, classes in parts.tuned.asked] == asked, (
+    assert [set(t.tolist()) for _, t, _ in parts.tuned.calls] == [{t} for t in late[:-1]]
+    requested = [y.tolist() + [NO_CLASS] * 12 * (guidance > 0)] * len(late[:-1])
+    assert [classes.tolist() for _, _, classes in parts.tuned.calls] == requested, (
         "private classes, the null row for guidance"
     )
-    made = (sum(len(x) for network in (parts.public, parts.tuned) for x, _, _ in network.asked)) / 12
+    made = (sum(len(x) for network in (parts.public, parts.tuned) for x, _, _ in network.calls)) / 12
     facts = Facts(records=100, classes=tuple("abcd"), public_classes=PUBLIC, shape=SHAPE)
     private = settings.privacy.model_copy(update={"delta": 1e-3})
     assert made == rapid.plan(settings.model_copy(update={"privacy": private}), facts).evaluations
@@ -366,13 +366,13 @@ def test_the_tuned_walk_resumes_at_the_retrieved_latent(votes):
     parts, y = make_parts(by_class=votes, winners=winners), torch.arange(12) % CLASSES
     rapid.draw(settings, parts, y, generator())
     rows = nearest(parts, parts.encoder.shown[0], 2, winners[y] if votes else None)
-    torch.testing.assert_close(parts.tuned.asked[0][0], latents(parts.base, rows, 2), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(parts.tuned.calls[0][0], latents(parts.base, rows, 2), rtol=1e-5, atol=1e-5)
 
 
 def test_a_query_at_T_takes_no_public_step():
     parts = make_parts()
     rapid.draw(changed("method.k=1.0"), parts, torch.arange(4), generator())
-    assert [set(t.tolist()) for _, t, _ in parts.public.asked] == [{T}], "one guess for the key, no step"
+    assert [set(t.tolist()) for _, t, _ in parts.public.calls] == [{T}], "one guess for the key, no step"
 
 
 # Trajectories at random
@@ -387,9 +387,9 @@ def test_without_keys_drawing_begins_with_a_trajectory_at_random_and_asks_no_pub
     rapid.draw(settings, parts, y, generator(7))
     rows = parts.base.taken(2, parts.public_class(y), generator(7))
     assert not votes or torch.equal(parts.base.labels[rows], winners[y][:, None].expand(-1, 2))
-    torch.testing.assert_close(parts.tuned.asked[0][0], latents(parts.base, rows, 2), rtol=1e-5, atol=1e-5)
-    assert parts.public.asked == [], "no walk from T to k, and no query"
-    assert [set(t.tolist()) for _, t, _ in parts.tuned.asked] == [{t} for t in rapid.walks(settings, K)[1][:-1]]
+    torch.testing.assert_close(parts.tuned.calls[0][0], latents(parts.base, rows, 2), rtol=1e-5, atol=1e-5)
+    assert parts.public.calls == [], "no walk from T to k, and no query"
+    assert [set(t.tolist()) for _, t, _ in parts.tuned.calls] == [{t} for t in rapid.walks(settings, K)[1][:-1]]
 
 
 def test_without_keys_records_learn_from_trajectories_at_random():
@@ -400,17 +400,17 @@ def test_without_keys_records_learn_from_trajectories_at_random():
     rows = parts.base.taken(1, torch.full((24,), NO_CLASS), generator())
     ehat = (latents(parts.base, rows) - math.sqrt(level(V)) * copies) / math.sqrt(1 - level(V))
     torch.testing.assert_close(examples.target.flatten(0, 1), ehat, rtol=1e-4, atol=1e-4)
-    assert parts.public.asked == []
+    assert parts.public.calls == []
 
 
 def test_the_query_is_made_at_the_time_of_the_bases_keys():
     parts, (x, y) = make_parts(), records()
     parts = replace(parts, base=replace(parts.base, time=22))
     rapid.corrupt(SETTINGS, parts)(x, y, generator())
-    assert set(parts.public.asked[0][1].tolist()) == {22}
-    parts.public.asked.clear()
+    assert set(parts.public.calls[0][1].tolist()) == {22}
+    parts.public.calls.clear()
     rapid.draw(SETTINGS, parts, y, generator())
-    assert set(parts.public.asked[-1][1].tolist()) == {22}
+    assert set(parts.public.calls[-1][1].tolist()) == {22}
 
 
 def test_a_conditional_query_asks_for_the_winners_class():
@@ -421,9 +421,9 @@ def test_a_conditional_query_asks_for_the_winners_class():
     winners = torch.tensor([5, 0, 5, 2])
     parts, (x, y) = make_parts(by_class=True, winners=winners), records()
     rapid.corrupt(settings, parts)(x, y, generator())
-    assert torch.equal(parts.public.asked[0][2], winners[y].repeat_interleave(3))
+    assert torch.equal(parts.public.calls[0][2], winners[y].repeat_interleave(3))
     rapid.draw(settings, parts, y, generator())
-    assert torch.equal(parts.public.asked[-1][2], winners[y])
+    assert torch.equal(parts.public.calls[-1][2], winners[y])
 
 
 # The plan

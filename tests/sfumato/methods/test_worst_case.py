@@ -115,9 +115,9 @@ def test_records_that_take_part_too_often_are_found(monkeypatch):
 
 
 def test_noise_that_comes_again_at_each_step_is_found(monkeypatch):
-    kept = {}
+    retained = {}
     real = objective.normal
-    monkeypatch.setattr(objective, "normal", lambda like, source: kept.setdefault(like.shape, real(like, source)))
+    monkeypatch.setattr(objective, "normal", lambda like, source: retained.setdefault(like.shape, real(like, source)))
     assert any("comes again" in fault for fault in tried(*ENSEMBLE)[0].faults)
 
 
@@ -146,6 +146,6 @@ def test_a_record_that_is_never_there_shows_nothing():
         return Played(torch.randn(5, len(present), 4, generator=generator), shifts, (0,) * 5)
 
     event = Gaussian(noise_multiplier=1 / math.sqrt(5 * 0.04), count=1)
-    found = [play_drawing(play, [event], numbers=4, delta=1e-3) for _ in range(100)]
-    assert sum(bound.epsilon > 0 for _, bound in found) <= 10
-    assert found[0][1].canaries == games.GAMES
+    result = [play_drawing(play, [event], numbers=4, delta=1e-3) for _ in range(100)]
+    assert sum(bound.epsilon > 0 for _, bound in result) <= 10
+    assert result[0][1].canaries == games.GAMES

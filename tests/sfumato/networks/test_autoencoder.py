@@ -104,7 +104,7 @@ def test_a_latent_that_does_not_fit_is_refused_with_the_sizes_that_do(side, leve
 
 
 @pytest.mark.parametrize(
-    ("side", "patch", "levels", "found"),
+    ("side", "patch", "levels", "result"),
     [
         (28, 4, 2, [("7x7", 4, 1), ("14x14", 2, 1), ("7x7", 2, 2)]),
         (30, 4, 1, [("10x10", 3, 1), ("15x15", 2, 1)]),
@@ -112,15 +112,15 @@ def test_a_latent_that_does_not_fit_is_refused_with_the_sizes_that_do(side, leve
         (6, 4, 1, [("2x2", 3, 1), ("3x3", 2, 1)]),
     ],
 )
-def test_a_patch_that_does_not_divide_is_refused_with_those_that_do(side, patch, levels, found):
+def test_a_patch_that_does_not_divide_is_refused_with_those_that_do(side, patch, levels, result):
     settings = PATCH.model_copy(update={"patch": patch, "multipliers": (1,) * levels})
     with pytest.raises(BadInput, match=rf"^latent.patch={patch} .* {side}x{side} pixels do not allow") as refusal:
         latent_shape(settings, (1, side, side))
     message = str(refusal.value)
     offered = re.findall(r"latents of (\d+x\d+) \(latent.patch=(\d+), (\d+) multiplier", message)
-    assert "\n" not in message and {(size, int(p), int(n)) for size, p, n in offered} == set(found)
-    assert found or "latent.kind=none" in message
-    for size, p, n in found:
+    assert "\n" not in message and {(size, int(p), int(n)) for size, p, n in offered} == set(result)
+    assert result or "latent.kind=none" in message
+    for size, p, n in result:
         way = settings.model_copy(update={"patch": p, "multipliers": (1,) * n})
         assert latent_shape(way, (1, side, side))[1:] == tuple(map(int, size.split("x")))
     advised = int(message.rsplit("data.size=", 1)[1])

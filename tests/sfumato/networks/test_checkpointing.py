@@ -13,15 +13,15 @@ from tests.sfumato.privacy.engine.test_clipping import ALL, awake, digits
 
 def held(model, examples):
     """Bytes that autograd keeps for the backward pass."""
-    kept = {}
+    retained = {}
 
     def pack(part):
-        kept[part.untyped_storage().data_ptr()] = part
+        retained[part.untyped_storage().data_ptr()] = part
         return part
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda part: part):
         record_losses(model, examples).sum()
-    return sum(part.untyped_storage().nbytes() for part in kept.values())
+    return sum(part.untyped_storage().nbytes() for part in retained.values())
 
 
 @pytest.mark.parametrize("kind", ["unet", "dit"])
@@ -34,8 +34,8 @@ def test_the_clipped_sum_stays_the_same(kind, groups, way, monkeypatch):
     examples = digits(5, 2)
     settings = {"clip": 0.05, "chunk": 3, "choose": by(way)}
     expected = clipped_sum(model, trainable, examples, **settings)
-    found = clipped_sum(checkpoint_blocks(model, True), trainable, examples, **settings)
-    assert float(norm(expected)) > 0 and distance(found, expected) < 1e-5
+    result = clipped_sum(checkpoint_blocks(model, True), trainable, examples, **settings)
+    assert float(norm(expected)) > 0 and distance(result, expected) < 1e-5
 
 
 def test_less_is_held():

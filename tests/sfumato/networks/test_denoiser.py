@@ -46,8 +46,8 @@ class Foreign(nn.Module):
     def forward(self, x, t, y):
         known = self.vocabulary.in_features
         wanted = F.one_hot(y.clamp(min=0), known).to(x.dtype)
-        told = self.vocabulary(torch.where((y < 0)[:, None], 1 / known, wanted)) + self.clock(t[:, None] / 50)
-        return self.fall(F.silu(self.lift(x) + self.mix(F.silu(told))[:, :, None, None]))
+        reported = self.vocabulary(torch.where((y < 0)[:, None], 1 / known, wanted)) + self.clock(t[:, None] / 50)
+        return self.fall(F.silu(self.lift(x) + self.mix(F.silu(reported))[:, :, None, None]))
 
     def class_rows(self):
         return self.vocabulary.weight.T

@@ -82,8 +82,8 @@ def test_the_clipping_engine_knows_them(kind):
     model.condition.time[0].register_forward_pre_hook(lambda layer, inputs: (inputs[0].to(layer.weight.dtype),))
     each = oracle.loop(model, trainable, examples)
     clip = float(sorted(map(oracle.norm, each))[4])
-    found = clipped_sum(model, trainable, examples, clip=clip, chunk=4)
-    assert oracle.distance(found, oracle.clipped(each, clip)) < 1e-4
+    result = clipped_sum(model, trainable, examples, clip=clip, chunk=4)
+    assert oracle.distance(result, oracle.clipped(each, clip)) < 1e-4
 
 
 @each_network

@@ -77,8 +77,8 @@ def test_no_class_reads_the_mean_of_the_rows(settings):
 @EACH
 def test_time_and_class_both_matter(settings):
     model, x = awake(settings, (1, 8, 8)), torch.randn(1, 1, 8, 8).repeat(3, 1, 1, 1)
-    found = model(x, torch.tensor([10, 900, 10]), torch.tensor([0, 0, 1]))
-    assert not torch.allclose(found[0], found[1], atol=1e-4) and not torch.allclose(found[0], found[2], atol=1e-4)
+    result = model(x, torch.tensor([10, 900, 10]), torch.tensor([0, 0, 1]))
+    assert not torch.allclose(result[0], result[1], atol=1e-4) and not torch.allclose(result[0], result[2], atol=1e-4)
 
 
 @EACH
@@ -218,6 +218,6 @@ def test_a_transformer_that_does_not_fit_is_refused_with_one_that_does(change, w
 
 @pytest.mark.parametrize(("side", "kind", "width"), [(8, "mlp", 192), (15, "mlp", 192), (16, "unet", 32)])
 def test_auto_chooses_by_the_side(side, kind, width):
-    found = resolved(Network(), side)
-    assert (found.kind, found.width) == (kind, width)
+    result = resolved(Network(), side)
+    assert (result.kind, result.width) == (kind, width)
     assert resolved(Network(width=24), side).width == 24 and resolved(Network(kind="unet"), 8).kind == "unet"

@@ -51,10 +51,10 @@ def test_the_image_that_a_velocity_means_survives_the_way_over_the_noise(kind):
     schedule = make_schedule(SCHEDULES[kind], limit=100.0)
     x, noise, t, x_t = noised(schedule)
     wrong = velocity_of(schedule, x, noise, t) + 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-    found = predicted_image(schedule, x_t, t, Told(wrong, schedule)(x_t, t, t))
+    result = predicted_image(schedule, x_t, t, Told(wrong, schedule)(x_t, t, t))
     level = schedule.alpha_bar.double()[t].view(-1, 1, 1, 1)
     straight = level.sqrt() * x_t.double() - (1 - level).sqrt() * wrong.double()
-    assert float((found - straight).abs().max()) < (5e-5 if kind == "linear" else 5e-3)
+    assert float((result - straight).abs().max()) < (5e-5 if kind == "linear" else 5e-3)
     assert 0.05 < float((straight - x).std()) < 0.2, "an error of the velocity is no larger one of the image"
 
 
@@ -99,7 +99,7 @@ def test_it_learns_from_noised_latents_by_the_error_of_the_noise():
     schedule = make_schedule(Schedule(timesteps=50))
     x, _, t, _ = noised(schedule)
     saying = {"boundary": 25, "generator": torch.Generator().manual_seed(3)}
-    found = renoising_loss(Told(0 * x, schedule), schedule, x, t, **saying)
+    result = renoising_loss(Told(0 * x, schedule), schedule, x, t, **saying)
     plain = renoising_loss(
         lambda x_t, t, _: schedule.noise(t) * x_t,
         schedule,
@@ -107,7 +107,7 @@ def test_it_learns_from_noised_latents_by_the_error_of_the_noise():
         t,
         **(saying | {"generator": torch.Generator().manual_seed(3)}),
     )
-    torch.testing.assert_close(found, plain)
+    torch.testing.assert_close(result, plain)
 
 
 def test_without_a_schedule_no_velocity_network_is_built():
@@ -225,7 +225,7 @@ def test_edm_learns_a_gaussian():
     noise = torch.randn(x.shape, generator=generator)
     x_t, level = add_noise(schedule, x, t, noise), float(schedule.alpha_bar[40])
     with torch.no_grad():
-        found = predicted_image(schedule, x_t, t, model(x_t, t, torch.zeros(500, dtype=torch.long)))
+        result = predicted_image(schedule, x_t, t, model(x_t, t, torch.zeros(500, dtype=torch.long)))
     sigma = ((1 - level) / level) ** 0.5
     exact = (DATA**2 * x_t / level**0.5 + sigma**2 * 0.3) / (DATA**2 + sigma**2)
-    assert float((found - exact).square().mean().sqrt()) < 0.1 * DATA * sigma / (DATA**2 + sigma**2) ** 0.5
+    assert float((result - exact).square().mean().sqrt()) < 0.1 * DATA * sigma / (DATA**2 + sigma**2) ** 0.5

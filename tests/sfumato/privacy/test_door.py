@@ -168,10 +168,10 @@ def test_names_order_and_format_of_files_do_not_matter(ledger, folder, enter):
 def test_a_damaged_picture_is_refused_without_its_name_and_nothing_is_written(ledger, folder, enter):
     path = folder / "b" / "7.png"
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(Unnamed, match="the private set 'set' holds an image that is corrupt") as told:
+    with pytest.raises(Unnamed, match="the private set 'set' holds an image that is corrupt") as reported:
         enter(access(ledger, private(folder)))
-    assert "7.png" not in str(told.value) and told.value.internal.count("b/7.png") == 1
-    assert told.value.__context__ is None, "no traceback shows the line with the name"
+    assert "7.png" not in str(reported.value) and reported.value.internal.count("b/7.png") == 1
+    assert reported.value.__context__ is None, "no traceback shows the line with the name"
     assert ledger.entries() == []
 
 
@@ -210,8 +210,8 @@ def test_a_set_of_persons_enters_however_they_are_named(ledger, tmp_path, group)
         path = tmp_path / "wards" / ("ill", "well")[number % 2] / f"{between}{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((8, 8), number, np.uint8)).save(path)
-    asked = access(ledger, private(tmp_path / "wards", group=group, unit="person"))
-    assert check_in(asked).kind == "look" and len(set(read(asked.private, "train").groups)) > 20
+    requested = access(ledger, private(tmp_path / "wards", group=group, unit="person"))
+    assert check_in(requested).kind == "look" and len(set(read(requested.private, "train").groups)) > 20
 
 
 @pytest.mark.parametrize("group", ["folder", "prefix"])
@@ -230,14 +230,14 @@ def test_versions_of_persons_count_together_though_no_image_is_in_both(ledger, t
             path = tmp_path / f"{version}" / "ill" / f"{between}{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(np.full((8, 8), 80 * version + number, np.uint8)).save(path)
-        asked = access(ledger, private(tmp_path / f"{version}", group="folder" if unit else "none", unit=unit))
-        check_in(asked, new_version=version > 0)
-        spend(asked)
+        requested = access(ledger, private(tmp_path / f"{version}", group="folder" if unit else "none", unit=unit))
+        check_in(requested, new_version=version > 0)
+        spend(requested)
     assert ledger.total("set").spends == total
 
 
-def public_images(source, **asked):
-    return sources.load(source, sources.Reading(part="all", **asked))
+def public_images(source, **requested):
+    return sources.load(source, sources.Reading(part="all", **requested))
 
 
 def copied_to(place, folder, kind):
@@ -267,10 +267,10 @@ def test_public_images_with_a_private_one_among_them_are_refused(ledger, folder,
 
 
 def test_held_out_images_are_private_too(ledger, folder):
-    asked = access(ledger, private(folder))
+    requested = access(ledger, private(folder))
     for part in ("train", "test"):
         with pytest.raises(BadInput, match="hold copies"):
-            check_in(asked, read(asked.private, part).subset(slice(1)))
+            check_in(requested, read(requested.private, part).subset(slice(1)))
 
 
 def test_public_images_of_their_own_are_welcome_and_so_are_empty_pages(ledger, folder):
@@ -283,14 +283,14 @@ def test_public_images_of_their_own_are_welcome_and_so_are_empty_pages(ledger, f
 
 
 def test_the_default_public_images_are_no_private_ones(ledger):
-    asked = access(ledger, private("digits"))
+    requested = access(ledger, private("digits"))
     for characters in sources.ALPHABETS.values():
-        check_in(asked, public_images("glyphs", size=8, characters=characters))
+        check_in(requested, public_images("glyphs", size=8, characters=characters))
 
 
 def test_the_digest_is_of_the_whole_set_however_it_is_read(folder):
-    told = {identify(private(folder, **changes)) for changes in ({}, {"size": 3}, {"share": 0.5}, {"channels": 3})}
-    assert len(told) == 1 and told != {identify(private("digits"))}
+    reported = {identify(private(folder, **changes)) for changes in ({}, {"size": 3}, {"share": 0.5}, {"channels": 3})}
+    assert len(reported) == 1 and reported != {identify(private("digits"))}
 
 
 @pytest.mark.parametrize("enter", [spend, look, compare])
@@ -307,11 +307,11 @@ def test_the_entry_stands_before_the_first_picture_is_handed_out(ledger, folder,
 
 
 def test_each_way_gives_the_label_of_its_entry(ledger, folder):
-    asked = access(ledger, private(folder))
-    visit = spend(asked)
+    requested = access(ledger, private(folder))
+    visit = spend(requested)
     assert visit.entries == {ledger.entries()[0].hash: "DP"} and visit.label == "DP"
-    assert look(asked).label == compare(asked).label == "INTERNAL"
-    with spending(asked, [EVENT], insecure=True) as visit:
+    assert look(requested).label == compare(requested).label == "INTERNAL"
+    with spending(requested, [EVENT], insecure=True) as visit:
         assert visit.label == "INTERNAL"
 
 
@@ -324,8 +324,8 @@ def test_an_error_inside_leaves_no_commit(ledger, folder):
 
 def test_each_part_is_read_as_the_set_says(ledger, folder):
     whole = sources.load(folder, sources.Reading(part="all", channels=3, size=4))
-    asked = access(ledger, private(folder, size=4, channels=3))
-    with looking(asked, "train") as train, looking(asked, "test") as test:
+    requested = access(ledger, private(folder, size=4, channels=3))
+    with looking(requested, "train") as train, looking(requested, "test") as test:
         assert train.images.pixels.shape[1:] == test.images.pixels.shape[1:] == (3, 4, 4)
         assert len(train.images) + len(test.images) == len(whole) == 60
         assert 8 <= len(test.images) <= 30
@@ -346,10 +346,10 @@ def test_removing_a_record_pulls_no_other_one_in(folder):
     some = private(folder, share=0.5)
     before = {x.tobytes() for x in read(some, "train").pixels}
     for path in sorted(folder.rglob("*.png"))[::7]:
-        own, kept = np.asarray(Image.open(path)).tobytes(), path.read_bytes()
+        own, retained = np.asarray(Image.open(path)).tobytes(), path.read_bytes()
         path.unlink()
         assert {x.tobytes() for x in read(some, "train").pixels} == before - {own}, path
-        path.write_bytes(kept)
+        path.write_bytes(retained)
 
 
 def test_constants_stand_in_the_entry_of_the_check_until_a_new_version(ledger, folder):

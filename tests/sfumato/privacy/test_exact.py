@@ -25,9 +25,9 @@ def slowly(u, v, scale):
 def test_normals_are_those_of_the_words_rounded(scale):
     """As many-digit arithmetic has them; in `MARGIN` there is room for the functions of this machine."""
     words = seeded_source().words(400)
-    found = exact.rounded_normals(Scripted(*words.tolist()).words, 400, scale)
+    result = exact.rounded_normals(Scripted(*words.tolist()).words, 400, scale)
     expected = [slowly(u, v, scale) for u, v in zip(words[:200], words[200:], strict=True)]
-    assert found.view(2, -1).T.tolist() == [[float(mpmath.nint(z)) for z in pair] for pair in expected]
+    assert result.view(2, -1).T.tolist() == [[float(mpmath.nint(z)) for z in pair] for pair in expected]
 
 
 def test_floating_point_is_well_within_the_margin():
@@ -35,11 +35,11 @@ def test_floating_point_is_well_within_the_margin():
     bits = torch.from_numpy(words.view(np.int64)).view(2, -1) & exact.SIGN
     radius, angle = bits.double().mul_(2.0**-63)
     radius, angle = radius.log().mul(-2).sqrt(), angle.mul(2 * math.pi)
-    found = torch.stack([radius * angle.cos(), radius * angle.sin()]).T.tolist()
+    result = torch.stack([radius * angle.cos(), radius * angle.sin()]).T.tolist()
     pairs = [slowly(u, v, 1) for u, v in zip(words[:2000], words[2000:], strict=True)]
-    kept = (radius >= exact.NEAREST) & (radius <= exact.FARTHEST)
-    off = [max(abs(float(z - x)) for z, x in zip(*pair, strict=True)) for pair in zip(pairs, found, strict=True)]
-    assert kept.sum() > 1990 and max(np.array(off)[kept.numpy()]) < exact.MARGIN / 4
+    retained = (radius >= exact.NEAREST) & (radius <= exact.FARTHEST)
+    off = [max(abs(float(z - x)) for z, x in zip(*pair, strict=True)) for pair in zip(pairs, result, strict=True)]
+    assert retained.sum() > 1990 and max(np.array(off)[retained.numpy()]) < exact.MARGIN / 4
 
 
 def test_an_open_decision_is_taken_with_further_words(monkeypatch):
@@ -60,8 +60,8 @@ def test_an_open_decision_is_taken_with_further_words(monkeypatch):
 @pytest.mark.parametrize("word", [0, 1, 2**40, 2**63 - 1])
 def test_the_tails_and_the_middle_are_continued(word):
     """A first word of 0 stands for all numbers below 2^-63: farther words say which."""
-    found = exact.rounded_normals(Scripted(word, 0).words, 2, 1e9)
-    radius = float(found.norm()) / 1e9
+    result = exact.rounded_normals(Scripted(word, 0).words, 2, 1e9)
+    radius = float(result.norm()) / 1e9
     nearest = math.sqrt(-2 * math.log((word + 1) / 2**63))
     farthest = math.sqrt(-2 * math.log(word / 2**63)) if word else math.inf
     assert math.isfinite(radius) and nearest - 1e-6 <= radius <= farthest + 1e-6
@@ -77,12 +77,12 @@ def test_an_odd_number_of_normals_and_none_at_all():
 @pytest.mark.parametrize("sigma", [0.4, 0.7, 1.0, 6.0, 50.5])
 def test_the_discrete_gaussian_has_its_mass_function(sigma):
     count = 40_000
-    found = exact.discrete_gaussian(seeded_source().words, count, sigma)
+    result = exact.discrete_gaussian(seeded_source().words, count, sigma)
     reach = math.ceil(9 * sigma) + 1
     k = np.arange(-reach, reach + 1)
     mass = np.exp(-(k**2) / (2 * sigma**2))
     expected = count * mass / mass.sum()
-    seen = np.bincount(found + reach, minlength=len(k))
+    seen = np.bincount(result + reach, minlength=len(k))
     often = expected > 10
     rest = [seen[~often].sum()], [expected[~often].sum()]
     gathered = [
@@ -91,7 +91,7 @@ def test_the_discrete_gaussian_has_its_mass_function(sigma):
     ]
     observed, wanted = gathered
     assert stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue > 1e-4
-    assert found.dtype == np.int64 and abs(found.mean()) < 6 * sigma / count**0.5 + 0.01
+    assert result.dtype == np.int64 and abs(result.mean()) < 6 * sigma / count**0.5 + 0.01
 
 
 def test_a_coin_that_floating_point_leaves_open_is_decided_exactly():

@@ -33,14 +33,14 @@ SINGLE = {
 DOCS = Path(__file__).parents[3]
 
 
-def found():
+def result():
     roots = [(name, function) for name in DOORS for function in reach.module(name).functions]
     for method in METHODS.values():
         roots += [(method.module, hook) for hook in HOOKS if hook in reach.module(method.module).functions]
     return reach.refusals(reach.reached(roots), {"BadInput", "Refused"})
 
 
-REFUSALS = found()
+REFUSALS = result()
 
 
 def under(function, prefixes):

@@ -105,8 +105,8 @@ HEAD = Gaussian(noise_multiplier=5.0, count=4)
 
 
 def judge(access, event=HEAD, **others):
-    asked = {"classes": 10, "records": 200, "device": CPU} | others
-    return noisy_head(access, event, lambda x: x.flatten(1), Judge(), **asked)
+    requested = {"classes": 10, "records": 200, "device": CPU} | others
+    return noisy_head(access, event, lambda x: x.flatten(1), Judge(), **requested)
 
 
 MECHANISMS = {
@@ -250,14 +250,14 @@ def test_each_record_votes_once_in_its_class(ledger):
         return (x.flatten(1).mean(1) > -0.35).long() + 1
 
     event = DiscreteHistogram(noise_multiplier=1e-3)
-    found = vote(access(ledger), ballot, event).result
+    actual = vote(access(ledger), ballot, event).result
     images = door.read(DIGITS, "train")
     bright = (torch.from_numpy(images.pixels / 127.5 - 1).flatten(1).mean(1) > -0.35).long() + 1
     exact = torch.zeros(10, 4, dtype=torch.int64)
     for label, option in zip(images.labels, bright, strict=True):
         exact[label, option] += 1
-    assert found.shape == (10, 4) and 0 < exact[:, 1].sum() < 200
-    assert torch.equal(found, exact)
+    assert actual.shape == (10, 4) and 0 < exact[:, 1].sum() < 200
+    assert torch.equal(actual, exact)
     assert sum(len(x) for x in labels) == 200 and labels[0].min() >= -1 and labels[0].max() <= 1
 
 
@@ -282,23 +282,23 @@ def test_one_record_more_changes_one_count_by_one(ledger):
 def test_every_count_carries_noise_of_the_stated_level(ledger, noise):
     options = 4000
     counts = torch.bincount(torch.from_numpy(door.read(DIGITS, "train").labels), minlength=10)
-    found = vote(access(ledger), event=DiscreteHistogram(noise_multiplier=noise), options=options).result.double()
-    found[:, 0] -= counts
+    actual = vote(access(ledger), event=DiscreteHistogram(noise_multiplier=noise), options=options).result.double()
+    actual[:, 0] -= counts
     cells, k = 10 * options, torch.arange(-60.0, 61, dtype=torch.float64)
     mass = (-k.square() / (2 * noise**2)).exp()
     variance = float((mass * k.square()).sum() / mass.sum())
-    assert float(found.mean()) == pytest.approx(0, abs=6 * noise / cells**0.5)
-    assert float(found.var()) == pytest.approx(variance, rel=8 * math.sqrt(2 / cells))
-    assert found[:, 0].abs().max() > 0, "the counted cells too"
-    assert float(found[:, 0].square().mean()) < variance * 6, "and with no more than that"
+    assert float(actual.mean()) == pytest.approx(0, abs=6 * noise / cells**0.5)
+    assert float(actual.var()) == pytest.approx(variance, rel=8 * math.sqrt(2 / cells))
+    assert actual[:, 0].abs().max() > 0, "the counted cells too"
+    assert float(actual[:, 0].square().mean()) < variance * 6, "and with no more than that"
 
 
 def test_the_noise_is_fresh_in_each_call_whatever_the_seed(ledger):
-    found = []
+    actual = []
     for _ in range(2):
         torch.manual_seed(0)
-        found.append(vote(access(ledger)).result)
-    assert not torch.equal(*found)
+        actual.append(vote(access(ledger)).result)
+    assert not torch.equal(*actual)
     same = [vote(access(ledger), source=seeded_source()).result for _ in range(2)]
     assert torch.equal(*same)
 
@@ -314,7 +314,7 @@ def test_the_event_decides_steps_and_rate_and_not_the_settings(ledger):
         return corrupt(x, y, generator)
 
     event = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.25, steps=30)
-    tune(access(ledger), spy, event, progress=lambda *told: steps.append(told))
+    tune(access(ledger), spy, event, progress=lambda *reported: steps.append(reported))
     assert steps == [(step, 30) for step in range(1, 31)]
     assert sum(sizes) / 30 == pytest.approx(50, abs=5 * math.sqrt(200 * 0.25 * 0.75 / 30))
 
@@ -337,11 +337,11 @@ def test_the_noise_of_the_event_reaches_the_weights(ledger, monkeypatch):
 
 
 def test_the_weights_differ_from_run_to_run_whatever_the_seed(ledger):
-    found = []
+    actual = []
     for _ in range(2):
         torch.manual_seed(0)
-        found.append(tune(access(ledger)).result.condition.rows.weight)
-    assert not torch.equal(*found)
+        actual.append(tune(access(ledger)).result.condition.rows.weight)
+    assert not torch.equal(*actual)
     same = [tune(access(ledger), source=seeded_source()).result for _ in range(2)]
     assert torch.equal(same[0].condition.rows.weight, same[1].condition.rows.weight)
 
@@ -392,11 +392,11 @@ def test_every_record_leaves_once_with_the_stated_noise_and_in_random_order(ledg
     assert sorted(nearest.tolist()) == list(range(200)) and nearest.tolist() != list(range(200))
     ranks = torch.stack([nearest.float(), torch.arange(200.0)])
     assert abs(float(torch.corrcoef(ranks)[0, 1])) < 6 / 200**0.5
-    found = noised_records(access(ledger, relation="replace_one"), NOISED)
-    assert found.result.shape == (200, 1, 8, 8) and isinstance(found.result, torch.Tensor), "no labels"
-    spread = float((found.result.double().var(0) - x.double().var(0)).mean())
+    actual = noised_records(access(ledger, relation="replace_one"), NOISED)
+    assert actual.result.shape == (200, 1, 8, 8) and isinstance(actual.result, torch.Tensor), "no labels"
+    spread = float((actual.result.double().var(0) - x.double().var(0)).mean())
     assert spread == pytest.approx((NOISED.noise_multiplier * 8) ** 2, rel=6 * math.sqrt(2 / 12_800))
-    assert not torch.equal(found.result, noised_records(access(ledger, relation="replace_one"), NOISED).result)
+    assert not torch.equal(actual.result, noised_records(access(ledger, relation="replace_one"), NOISED).result)
 
 
 def test_a_noised_copy_is_paid_for_under_an_exchange_and_under_nothing_else(ledger):
@@ -435,9 +435,9 @@ def test_a_drawing_sees_the_records_as_the_denoiser_does_and_the_systems_noise(l
         seen.append((tuple(x.shape), len(y), source.words(4).tolist()))
         return ImageSet(to_pixels(x[:2]), y[:2].numpy(), tuple("0123456789"))
 
-    found = [sample(access(ledger, images=2), draw).result for _ in range(2)]
+    actual = [sample(access(ledger, images=2), draw).result for _ in range(2)]
     assert seen[0][:2] == ((200, 1, 8, 8), 200) and seen[0][2] != seen[1][2], "a fresh seed each time"
-    assert len(found[0]) == 2 and ledger.entries()[0].body["images"] == 2
+    assert len(actual[0]) == 2 and ledger.entries()[0].body["images"] == 2
 
 
 # Training without protection
@@ -485,9 +485,9 @@ def test_training_without_protection_sees_large_times_and_no_labels(ledger, monk
 def test_counts_are_those_of_the_classes_with_noise_of_the_events_size(ledger):
     with door.looking(access(ledger), "train") as visit:
         truth = torch.bincount(torch.as_tensor(visit.images.labels), minlength=10).double()
-    found = [count(access(ledger)).result for _ in range(60)]
-    assert {each.dtype for each in found} == {torch.int64}
-    errors = torch.stack(found) - truth
+    actual = [count(access(ledger)).result for _ in range(60)]
+    assert {each.dtype for each in actual} == {torch.int64}
+    errors = torch.stack(actual) - truth
     assert errors.mean().abs() < 5 * 4 / math.sqrt(600)
     assert errors.std() == pytest.approx(4.0, rel=0.15), "of the whole table: 600 draws"
     assert count(access(ledger, private=DIGITS)).entries.popitem()[1] == "DP"
@@ -527,9 +527,9 @@ def test_no_neighbour_moves_the_counts_farther_than_the_price_says(grouped, monk
 @pytest.mark.parametrize("constant", [150, 200, 260])
 def test_as_many_noised_records_leave_as_are_publicly_known_whatever_is_there(ledger, constant):
     """Exchanged for a record that its hash holds out, one would else be missed in the number, which no exchange is priced for."""
-    faint, asked = NoisedRecords(noise_multiplier=1e-6), access(ledger, relation="replace_one")
-    found = noised_records(asked, faint, records=constant).result.flatten(1)
+    faint, requested = NoisedRecords(noise_multiplier=1e-6), access(ledger, relation="replace_one")
+    actual = noised_records(requested, faint, records=constant).result.flatten(1)
     there = torch.from_numpy(door.read(DIGITS, "train").pixels).float().flatten(1) / 127.5 - 1
-    far = torch.cdist(found, torch.cat([there, torch.zeros(1, 64)]))
-    assert len(found) == constant and far.min(1).values.max() < 0.1
+    far = torch.cdist(actual, torch.cat([there, torch.zeros(1, 64)]))
+    assert len(actual) == constant and far.min(1).values.max() < 0.1
     assert (far.argmin(1) == len(there)).sum() == max(0, constant - len(there)), "grey images where records lack"

@@ -34,14 +34,14 @@ OPTIONS = [
 
 def pictures():
     """(class, person, number, pixels) of 38 pictures of several sizes; two are equal, one is the only one of its class."""
-    generator, found = np.random.default_rng(0), []
+    generator, result = np.random.default_rng(0), []
     for at in range(36):
         sides = (6 + at % 3, 6 + at % 2)
-        found.append(("ab"[at % 2], PERSONS[at % 12], at, generator.integers(0, 256, sides, dtype=np.uint8)))
-    label, person, _, pixels = found[4]
-    found.append((label, person, 36, pixels))
-    found.append(("c", "u", 37, generator.integers(0, 256, (6, 6), dtype=np.uint8)))
-    return found
+        result.append(("ab"[at % 2], PERSONS[at % 12], at, generator.integers(0, 256, sides, dtype=np.uint8)))
+    label, person, _, pixels = result[4]
+    result.append((label, person, 36, pixels))
+    result.append(("c", "u", 37, generator.integers(0, 256, (6, 6), dtype=np.uint8)))
+    return result
 
 
 def class_folders(root, records):
@@ -133,11 +133,11 @@ def test_without_one_record_exactly_that_one_is_missing(tmp_path, kind, changes)
         assert not Counter(after) - Counter(before), "no other record came in, or was changed"
         if persons:
             assert len({row[3] for row in missing}) <= 1, "one person at most"
-            kept = [at for at, row in enumerate(before) if row[3] not in {r[3] for r in missing}]
-            assert [before[at] for at in kept] == after, "in the order in which they were"
+            retained = [at for at, row in enumerate(before) if row[3] not in {r[3] for r in missing}]
+            assert [before[at] for at in retained] == after, "in the order in which they were"
             places, units = ours(part, range(len(after)))
-            assert places == ours(whole, kept)[0]
-            assert units == ours(whole, kept)[1] - bool(missing)
+            assert places == ours(whole, retained)[0]
+            assert units == ours(whole, retained)[1] - bool(missing)
         else:
             assert missing.total() <= 1
             assert all(ours(part, [at])[0] == ours(whole, [before.index(row)])[0] for at, row in enumerate(after)), (
@@ -157,19 +157,19 @@ def test_a_class_that_is_declared_may_be_empty_and_one_that_is_not_is_left_out(t
 
 def test_constants_come_from_the_settings_or_the_ledger_and_then_from_the_source(tmp_path):
     path = class_folders(tmp_path / "set", pictures())
-    asked = ["data.group=none", "data.size=8", "data.held_out=0.5"]
-    settings, facts, _ = settled(path, asked)
+    requested = ["data.group=none", "data.size=8", "data.held_out=0.5"]
+    settings, facts, _ = settled(path, requested)
     assert (settings.data.records, facts.records, facts.classes) == (38, 19, ("a", "b", "c"))
     ledger = Constants(records=100, images=100, classes=("a", "b", "c", "d"))
-    settings, facts, _ = settled(path, asked, known=lambda name: ledger if name == "set" else None)
+    settings, facts, _ = settled(path, requested, known=lambda name: ledger if name == "set" else None)
     assert (settings.data.records, facts.records, len(facts.classes)) == (100, 50, 4)
     assert settings.privacy.delta == 50**settings.privacy.delta_exponent
-    declared = [*asked, "data.records=80", "data.classes=[a,b]", "fine_tuning.batch=10"]
+    declared = [*requested, "data.records=80", "data.classes=[a,b]", "fine_tuning.batch=10"]
     settings, facts, _ = settled(path, declared, known=lambda name: ledger)
     assert (facts.records, facts.classes, settings.fine_tuning.sample_rate) == (40, ("a", "b"), 10 / 40)
     assert settled(path, declared, known=lambda name: ledger)[:2] == (settings, facts)
     other = ledger.model_copy(update={"parts": True})
-    assert settled(path, asked, known=lambda name: other)[1].records == 19, "of a source with parts of its own"
+    assert settled(path, requested, known=lambda name: other)[1].records == 19, "of a source with parts of its own"
 
 
 def test_a_share_of_persons_is_of_persons(tmp_path):

@@ -46,14 +46,14 @@ def test_the_words_are_those_of_the_cipher_under_the_systems_key(monkeypatch):
 
 
 def test_two_sources_differ_and_no_seed_reaches_them():
-    found = []
+    result = []
     for _ in range(2):
         torch.manual_seed(0)
         random.seed(0)
         np.random.seed(0)
-        found.append(draws())
-    assert not (found[0] == found[1]).any()
-    assert float((found[0] * found[1]).mean()) == pytest.approx(0, abs=6 / 2000**0.5)
+        result.append(draws())
+    assert not (result[0] == result[1]).any()
+    assert float((result[0] * result[1]).mean()) == pytest.approx(0, abs=6 / 2000**0.5)
 
 
 def test_it_leaves_the_seeded_generator_alone():
@@ -130,9 +130,9 @@ def test_whole_numbers_below_a_bound_are_equally_likely():
     assert Scripted(2**64 - 2).below(torch.tensor([3])).tolist() == [(2**64 - 2) % 3]
     assert Scripted(2**64 - 1).below(torch.tensor([8])).tolist() == [7]
     bounds = torch.tensor([1, 7, 10]).repeat(3000).view(-1, 3)
-    found = seeded_source().below(bounds)
-    assert found.shape == bounds.shape and (found < bounds).all() and found[:, 0].max() == 0
-    assert stats.chisquare(torch.bincount(found[:, 1]).numpy()).pvalue > 1e-4
+    result = seeded_source().below(bounds)
+    assert result.shape == bounds.shape and (result < bounds).all() and result[:, 0].max() == 0
+    assert stats.chisquare(torch.bincount(result[:, 1]).numpy()).pvalue > 1e-4
 
 
 # Noise on a grid
@@ -170,14 +170,14 @@ def test_noise_is_whole_steps_of_the_grid_whatever_the_value():
     """float32 votes told 0 from 1 in 283 of 300, for the digits of the noise are finer near 0: here value and noise share a grid."""
     step = grid(1.0, 300)
     for value in (0.0, 1.0, 1 / 3, 1e3 + 1e-4):
-        (found,) = noised(
+        (result,) = noised(
             [torch.full((300,), value, dtype=torch.float64)],
             noise_multiplier=2.0,
             norm=1.0,
             numbers=300,
             source=system_source(),
         )
-        assert ((found / step) == (found / step).round()).all()
+        assert ((result / step) == (result / step).round()).all()
     same = [
         noised(
             [torch.full((300,), value, dtype=torch.float64)],
@@ -196,9 +196,9 @@ def test_noise_is_whole_steps_of_the_grid_whatever_the_value():
 def test_the_noise_has_the_size_of_the_rounded_clip_and_the_shape_of_a_normal():
     values = [torch.zeros(200, 300), torch.full((4000,), 7.0)]
     numbers = 64_000
-    found = noised(values, noise_multiplier=2.0, norm=0.5, numbers=numbers, source=seeded_source())
-    assert [part.dtype for part in found] == [torch.float32] * 2
-    errors = torch.cat([(part - value).flatten() for part, value in zip(found, values, strict=True)]).double()
+    result = noised(values, noise_multiplier=2.0, norm=0.5, numbers=numbers, source=seeded_source())
+    assert [part.dtype for part in result] == [torch.float32] * 2
+    errors = torch.cat([(part - value).flatten() for part, value in zip(result, values, strict=True)]).double()
     deviation = 2.0 * reach(0.5, numbers)
     assert deviation > 1.0, "more than noise multiplier times clip"
     assert stats.kstest(errors.numpy() / deviation, "norm").pvalue > 1e-4

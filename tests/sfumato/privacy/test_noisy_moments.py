@@ -66,16 +66,16 @@ def test_the_noise_is_that_of_the_events_and_off_the_diagonal_smaller_by_sqrt_2(
     """Noise of many calls, less what the same calls find without any."""
     where = reference(16, radius=2.0, residual=1.5)
     images = ImageSet(np.zeros((3, 1, 4, 4), np.uint8), np.array([0, 1, 1]), ("a", "b", "c"))
-    found = [mechanism(images, where, monkeypatch) for _ in range(200)]
+    actual = [mechanism(images, where, monkeypatch) for _ in range(200)]
     truth = mechanism(images, where, monkeypatch, silent=True)
-    counts = torch.stack([one.counts - truth.counts for one in found]).double()
+    counts = torch.stack([one.counts - truth.counts for one in actual]).double()
     assert counts.std() == pytest.approx(3.0, rel=0.15), "600 draws: five of their deviations"
-    sums = torch.stack([one.sums - truth.sums for one in found])
-    assert sums.std() == pytest.approx(4.0 * 2.0, rel=0.1) and found[0].mean_noise == pytest.approx(8.0, rel=2e-3)
+    sums = torch.stack([one.sums - truth.sums for one in actual])
+    assert sums.std() == pytest.approx(4.0 * 2.0, rel=0.1) and actual[0].mean_noise == pytest.approx(8.0, rel=2e-3)
     # The residuals are clipped to 1.5 around noisy centres: they add at most 2.25 each beside noise of 11.25.
-    seconds = unpacked(torch.stack([one.seconds for one in found]))[:, 2]
+    seconds = unpacked(torch.stack([one.seconds for one in actual]))[:, 2]
     off = ~torch.eye(16, dtype=torch.bool)
-    assert seconds[:, ~off].std() == pytest.approx(5.0 * 2.25, rel=0.1) == found[0].second_noise
+    assert seconds[:, ~off].std() == pytest.approx(5.0 * 2.25, rel=0.1) == actual[0].second_noise
     assert seconds[:, off].std() == pytest.approx(5.0 * 2.25 / math.sqrt(2), rel=0.1)
     assert torch.equal(seconds, seconds.mT)
 
@@ -95,7 +95,7 @@ def test_without_noise_it_is_what_a_loop_finds(monkeypatch):
     generator = np.random.default_rng(0)
     pixels, labels = generator.integers(0, 256, (40, 1, 2, 2)).astype(np.uint8), generator.integers(0, 3, 40)
     where = reference(SMALL, cells=2, radius=1.5, residual=0.9)
-    found = mechanism(ImageSet(pixels, labels, ("a", "b", "c")), where, monkeypatch, silent=True)
+    actual = mechanism(ImageSet(pixels, labels, ("a", "b", "c")), where, monkeypatch, silent=True)
     counts, sums, seconds = np.zeros((3, 2)), np.zeros((3, 2, SMALL)), np.zeros((3, SMALL, SMALL))
     away = pixels.reshape(40, SMALL).astype(np.float32) / 127.5 - 1 + 0.2
     cells = (np.abs(away[:, :1] - np.array([[-0.5, 0.5]]))).argmin(1)
@@ -103,14 +103,14 @@ def test_without_noise_it_is_what_a_loop_finds(monkeypatch):
     for v, y, k in zip(away, labels, cells, strict=True):
         counts[y, k] += 1
         sums[y, k] += v
-    centres = alignment.centres(torch.tensor(counts), torch.tensor(sums), found.mean_noise, where).numpy()
+    centres = alignment.centres(torch.tensor(counts), torch.tensor(sums), actual.mean_noise, where).numpy()
     for v, y, k in zip(away, labels, cells, strict=True):
         left = v - centres[y, k]
         left = left * min(1, 0.9 / np.linalg.norm(left))
         seconds[y] += np.outer(left, left)
-    assert torch.equal(found.counts, torch.tensor(counts).long())
-    assert np.abs(found.sums.numpy() - sums).max() < 2e-3, "but for the grid"
-    assert np.abs(unpacked(found.seconds).numpy() - seconds).max() < 2e-2
+    assert torch.equal(actual.counts, torch.tensor(counts).long())
+    assert np.abs(actual.sums.numpy() - sums).max() < 2e-3, "but for the grid"
+    assert np.abs(unpacked(actual.seconds).numpy() - seconds).max() < 2e-2
 
 
 class Crafted:
@@ -180,11 +180,11 @@ def part_of(moments, field):
 def test_the_noise_of_distances_and_rounds_is_that_of_their_events(monkeypatch):
     where = reference(SMALL, radius=2.0, residual=1.5)
     images = ImageSet(np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]), ("a", "b", "c"))
-    found = [mechanism(images, where, monkeypatch, events=MORE) for _ in range(60)]
-    assert torch.stack([one.distances for one in found]).double().std() == pytest.approx(6.0, rel=0.1)
-    assert all(one.residual == 1.5 for one in found), "three records say nothing beside that noise"
-    rounds = torch.stack([one.rounds for one in found])
-    assert rounds.std() == pytest.approx(7.0 * 1.5, rel=0.1) and found[0].round_noise == pytest.approx(10.5, rel=2e-3)
+    actual = [mechanism(images, where, monkeypatch, events=MORE) for _ in range(60)]
+    assert torch.stack([one.distances for one in actual]).double().std() == pytest.approx(6.0, rel=0.1)
+    assert all(one.residual == 1.5 for one in actual), "three records say nothing beside that noise"
+    rounds = torch.stack([one.rounds for one in actual])
+    assert rounds.std() == pytest.approx(7.0 * 1.5, rel=0.1) and actual[0].round_noise == pytest.approx(10.5, rel=2e-3)
     assert abs(float((rounds[:, 0] * rounds[:, 1]).mean())) < 0.1 * 10.5**2, "each round has noise of its own"
 
 
@@ -194,13 +194,13 @@ def test_a_narrow_class_far_from_the_public_images_is_bounded_by_how_narrow_it_i
     pixels = (200 + 10 * generator.standard_normal((400, 1, 2, 2))).clip(0, 255).astype(np.uint8)
     images = ImageSet(pixels, np.zeros(400, np.int64), ("a",))
     where = reference(SMALL, radius=5.0, residual=3.5)
-    found = mechanism(images, where, monkeypatch, silent=True, events=MORE)
+    actual = mechanism(images, where, monkeypatch, silent=True, events=MORE)
     away = torch.from_numpy(pixels).flatten(1).double() / 127.5 - 1
     apart = (away - away.mean(0)).norm(dim=1)
-    assert float(found.distances.sum()) == 400
-    assert 0.45 < float((apart <= found.residual).double().mean()) < 0.75 and found.residual < 0.3
+    assert float(actual.distances.sum()) == 400
+    assert 0.45 < float((apart <= actual.residual).double().mean()) < 0.75 and actual.residual < 0.3
     wide = mechanism(images, where, monkeypatch, silent=True)
-    assert wide.residual == 3.5 and found.second_noise < wide.second_noise / 100
+    assert wide.residual == 3.5 and actual.second_noise < wide.second_noise / 100
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["records", "groups"])
@@ -210,14 +210,14 @@ def test_rounds_of_k_means_are_what_a_loop_finds(grouped, monkeypatch):
     pixels, labels = generator.integers(0, 256, (60, 1, 2, 2)).astype(np.uint8), generator.integers(0, 2, 60)
     groups = np.arange(60) // 3 if grouped else None
     images, where = ImageSet(pixels, labels, ("a", "b"), groups), reference(SMALL, radius=1.5, residual=0.9)
-    found = mechanism(images, where, monkeypatch, silent=True, events=MORE, source=seeded_source(3))
+    actual = mechanism(images, where, monkeypatch, silent=True, events=MORE, source=seeded_source(3))
     speaking, owner = speakers(images, seeded_source(3))
-    spreads, _ = alignment.covariances(found, where)
-    middle = alignment.centres(found.counts, found.sums, found.mean_noise, where)[:, 0].numpy()
+    spreads, _ = alignment.covariances(actual, where)
+    middle = alignment.centres(actual.counts, actual.sums, actual.mean_noise, where)[:, 0].numpy()
     away = pixels.reshape(60, SMALL).astype(np.float32) / 127.5 - 1 + 0.2
     away = np.stack([v * min(1, 1.5 / np.linalg.norm(v)) for v in away]).astype(np.float64)
-    centres, clip = alignment.starting(spreads, 2), found.residual
-    for noisy in found.rounds:
+    centres, clip = alignment.starting(spreads, 2), actual.residual
+    for noisy in actual.rounds:
         cell = [
             int((torch.tensor(v - middle[y]) - centres[y]).norm(dim=1).argmin())
             for v, y in zip(away, labels, strict=True)
@@ -235,7 +235,7 @@ def test_rounds_of_k_means_are_what_a_loop_finds(grouped, monkeypatch):
                 added = [*(math.sqrt(0.9) * left), math.sqrt(0.1) * clip / len(beside)]
                 expected[labels[i], cell[i]] += added
         assert np.abs(noisy.numpy() - expected).max() < 2e-3, "but for the grid"
-        centres = alignment.refined(noisy, found, spreads)[0]
+        centres = alignment.refined(noisy, actual, spreads)[0]
 
 
 def test_the_price_is_written_before_the_door_opens_and_an_empty_set_is_no_error(ledger, monkeypatch):
@@ -249,8 +249,8 @@ def test_the_price_is_written_before_the_door_opens_and_an_empty_set_is_no_error
     assert paid.result.sums.shape == (10, 1, 64) and paid.result.seconds.shape == (10, 64 * 65 // 2)
     assert paid.result.rounds.shape == (2, 10, 2, 65) and paid.result.distances.shape == (alignment.BINS,)
     nobody = ImageSet(np.zeros((0, 1, 2, 2), np.uint8), np.zeros(0, np.int64), ("a", "b"))
-    found = mechanism(nobody, reference(SMALL), monkeypatch, silent=True, events=MORE)
-    assert float(found.sums.norm() + found.seconds.norm() + found.rounds.norm()) == 0 and found.residual == 2.0
+    actual = mechanism(nobody, reference(SMALL), monkeypatch, silent=True, events=MORE)
+    assert float(actual.sums.norm() + actual.seconds.norm() + actual.rounds.norm()) == 0 and actual.residual == 2.0
 
 
 def test_a_comparison_is_a_look_and_injected_noise_is_internal(ledger):
@@ -269,10 +269,10 @@ def test_it_finds_the_classes_of_real_images(ledger):
     tiny = Gaussian(noise_multiplier=1e-6)
     faint = MomentEvents(counts=DiscreteHistogram(noise_multiplier=1e-6), means=tiny, covariances=tiny)
     where = reference(radius=20.0, residual=20.0)
-    found = noisy_moments(access(ledger), faint, where, HOW, classes=10).result
+    actual = noisy_moments(access(ledger), faint, where, HOW, classes=10).result
     for label in range(10):
         own = x[y == label]
-        assert int(found.counts[label]) == len(own)
-        torch.testing.assert_close(found.sums[label, 0] / len(own), own.mean(0) + 0.2, atol=2e-3, rtol=0)
+        assert int(actual.counts[label]) == len(own)
+        torch.testing.assert_close(actual.sums[label, 0] / len(own), own.mean(0) + 0.2, atol=2e-3, rtol=0)
         spread = (own - own.mean(0)).T @ (own - own.mean(0))
-        torch.testing.assert_close(found.seconds[label], packed(spread), atol=0.5, rtol=1e-2)
+        torch.testing.assert_close(actual.seconds[label], packed(spread), atol=0.5, rtol=1e-2)

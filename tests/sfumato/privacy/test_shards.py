@@ -57,8 +57,8 @@ def test_a_record_never_changes_shard_when_others_come_or_go():
     everyone = dealt(DIGITS, 20, "shards")
     assert everyone.shape == (len(DIGITS),) and set(everyone) == set(range(20))
     rng = np.random.default_rng(0)
-    for kept in (rng.permutation(len(DIGITS)), np.flatnonzero(rng.random(len(DIGITS)) < 0.3), np.array([700])):
-        assert np.array_equal(dealt(DIGITS.subset(kept), 20, "shards"), everyone[kept])
+    for retained in (rng.permutation(len(DIGITS)), np.flatnonzero(rng.random(len(DIGITS)) < 0.3), np.array([700])):
+        assert np.array_equal(dealt(DIGITS.subset(retained), 20, "shards"), everyone[retained])
 
 
 def test_shards_are_about_equally_large_and_another_key_deals_anew():

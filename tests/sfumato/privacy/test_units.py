@@ -32,18 +32,18 @@ def grouped(sizes=SIZES, side=4) -> ImageSet:
     """Pictures of two classes whose groups have these sizes, mixed; groups have large and negative numbers."""
     numbers = np.repeat(np.array([7, -(2**63), 2**62, 0, -5, 11], np.int64)[: len(sizes)], sizes)
     order = np.random.default_rng(1).permutation(len(numbers))
-    found = picture_set(len(numbers), side=side)
-    return ImageSet(found.pixels, found.labels, found.classes, numbers[order])
+    actual = picture_set(len(numbers), side=side)
+    return ImageSet(actual.pixels, actual.labels, actual.classes, numbers[order])
 
 
 def test_units_hold_the_records_of_each_group():
     images = grouped()
     units = units_of(images, each=3)
-    found = {
+    actual = {
         frozenset(units.order[first : first + size].tolist())
         for first, size in zip(units.first.tolist(), units.size.tolist(), strict=True)
     }
-    assert found == {
+    assert actual == {
         frozenset(np.flatnonzero(images.groups == group).tolist()) for group in set(images.groups.tolist())
     }
     assert len(units) == len(SIZES) and sorted(units.size.tolist()) == sorted(SIZES)
@@ -75,11 +75,11 @@ def test_single_records_draw_nothing():
 @pytest.fixture
 def model():
     settings = resolve("rapid").network.model_copy(update={"width": 16, "condition": 8})
-    found = build(settings, (1, 4, 4), 2, seed=0)
+    actual = build(settings, (1, 4, 4), 2, seed=0)
     with torch.no_grad():
-        for number, parameter in enumerate(found.parameters()):
+        for number, parameter in enumerate(actual.parameters()):
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
-    return found
+    return actual
 
 
 def corrupt(x, y, generator):
@@ -202,7 +202,7 @@ def test_canaries_become_groups_of_their_own():
 
 
 @pytest.fixture
-def asked(tmp_path):
+def requested(tmp_path):
     """An access to forty pictures by five persons, all of whom are trained on."""
     root = write_classes(tmp_path / "scans", {"ill": 20, "well": 20}, 4, 4)
     for label in ("ill", "well"):
@@ -217,10 +217,10 @@ def asked(tmp_path):
 CPU = torch.device("cpu")
 
 
-def votes(asked, noise=1e-3):
+def votes(requested, noise=1e-3):
     """The histogram of votes for how bright a picture is; almost no noise."""
     paid = mechanisms.noisy_votes(
-        asked,
+        requested,
         DiscreteHistogram(noise_multiplier=noise),
         lambda x, y: (x.flatten(1).mean(1) > 0).long(),
         classes=2,
@@ -230,49 +230,49 @@ def votes(asked, noise=1e-3):
     return paid.result
 
 
-def test_votes_of_a_person_sum_to_one(asked, tmp_path):
-    whole = votes(asked)
+def test_votes_of_a_person_sum_to_one(requested, tmp_path):
+    whole = votes(requested)
     assert int(whole.sum()) == 5 and whole.dtype == torch.int64
     for path in (tmp_path / "scans").rglob("p1_*.png"):
         path.unlink()
-    asked.ledger.new_version("scans", _digest(asked), run="run-1", code_version="1")
-    moved = whole - votes(asked)
+    requested.ledger.new_version("scans", _digest(requested), run="run-1", code_version="1")
+    moved = whole - votes(requested)
     assert int(moved.sum()) == 1, "others may speak through another record now, which costs nothing"
 
 
-def _digest(asked):
+def _digest(requested):
     from sfumato.privacy.door import identify
 
-    return identify(asked.private)
+    return identify(requested.private)
 
 
-def test_the_ledger_says_what_a_price_protects(asked):
-    votes(asked, 2.0)
-    assert [entry.body.get("unit") for entry in asked.ledger.entries() if entry.kind == "reserve"] == ["person"]
+def test_the_ledger_says_what_a_price_protects(requested):
+    votes(requested, 2.0)
+    assert [entry.body.get("unit") for entry in requested.ledger.entries() if entry.kind == "reserve"] == ["person"]
 
 
-def test_a_mechanism_for_single_records_refuses_groups(asked):
+def test_a_mechanism_for_single_records_refuses_groups(requested):
     with pytest.raises(ValueError, match="knows no groups"):
-        mechanisms.noised_records(asked, NoisedRecords(noise_multiplier=1.0))
+        mechanisms.noised_records(requested, NoisedRecords(noise_multiplier=1.0))
     with pytest.raises(ValueError, match="knows no groups"):
         mechanisms.unprotected(
-            asked, Uncertified(reason="a test"), torch.nn.Linear(1, 1), lambda *_: None, resolve("rapid").pretraining,
+            requested, Uncertified(reason="a test"), torch.nn.Linear(1, 1), lambda *_: None, resolve("rapid").pretraining,
             sample_rate=0.5, device=CPU,
         )  # fmt: skip
 
 
-def test_groups_without_a_unit_are_no_set(asked):
+def test_groups_without_a_unit_are_no_set(requested):
     from dataclasses import replace
 
-    nameless = replace(asked, private=asked.private.model_copy(update={"unit": ""}))
+    nameless = replace(requested, private=requested.private.model_copy(update={"unit": ""}))
     with pytest.raises(ValueError, match="does not fit"):
         votes(nameless)
 
 
-def test_fine_tuning_pays_for_persons(asked, model):
+def test_fine_tuning_pays_for_persons(requested, model):
     event = SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.5, steps=4)
     settings = FineTuning(trainable=("rows",), images_per_group=3)
     paid = mechanisms.fine_tuned(
-        asked, event, model, corrupt, settings, records=5, device=CPU, physical_batch=4, watch=True
+        requested, event, model, corrupt, settings, records=5, device=CPU, physical_batch=4, watch=True
     )
     assert set(paid.entries.values()) == {"DP"} and max(step.records for step in paid.watched.steps) <= 5

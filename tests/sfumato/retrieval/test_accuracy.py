@@ -63,23 +63,23 @@ def columns():
 
 def test_retrieval_is_right_where_classes_are_apart_and_chance_where_features_say_nothing():
     (x, y), clear = columns(), FeatureMap(OneStep(CLEAR, nothing), Pixels())
-    found = measured(base_of(clear, x[:400], y[:400]), clear, x[400:], y[400:], seed=0)
-    assert found.first > 0.97 and found.five >= found.first and found.reference > 0.97
-    assert found.chance == pytest.approx(0.1) and found.chance_five == pytest.approx(1 - 0.9**5)
+    result = measured(base_of(clear, x[:400], y[:400]), clear, x[400:], y[400:], seed=0)
+    assert result.first > 0.97 and result.five >= result.first and result.reference > 0.97
+    assert result.chance == pytest.approx(0.1) and result.chance_five == pytest.approx(1 - 0.9**5)
     mixed = KnowledgeBase(unit(400, seed=11), x[:400], x[:400], y[:400], False, time=1)
-    found = measured(mixed, FeatureMap(OneStep(CLEAR, nothing), Chance()), x[400:], y[400:], seed=0)
-    assert found.first == pytest.approx(found.chance, abs=5 * math.sqrt(0.1 * 0.9 / 200))
-    assert found.five == pytest.approx(found.chance_five, abs=5 * math.sqrt(0.41 * 0.59 / 200))
+    result = measured(mixed, FeatureMap(OneStep(CLEAR, nothing), Chance()), x[400:], y[400:], seed=0)
+    assert result.first == pytest.approx(result.chance, abs=5 * math.sqrt(0.1 * 0.9 / 200))
+    assert result.five == pytest.approx(result.chance_five, abs=5 * math.sqrt(0.41 * 0.59 / 200))
 
 
 def test_real_digits_are_found_again_at_little_noise_and_not_at_much():
     x, y = digits()
     features = FeatureMap(OneStep(SCHEDULE, nothing), Pixels())
 
-    def found(time):
+    def result(time):
         return measured(base_of(features, x[:600], y[:600], time), features, x[600:], y[600:], seed=1)
 
-    quiet, loud = found(2), found(T)
+    quiet, loud = result(2), result(T)
     assert quiet.first > 0.85 and loud.first < 0.35
     assert quiet.reference > 0.85 and loud.reference < 0.5
     assert (quiet.time, quiet.share, loud.share) == (2, 2 / T, 1.0)
@@ -88,10 +88,10 @@ def test_real_digits_are_found_again_at_little_noise_and_not_at_much():
 def test_chance_follows_the_shares_of_the_classes():
     y, blank = torch.tensor([0] * 90 + [1] * 10), torch.zeros(100, 1, 2, 2)
     knowledge = KnowledgeBase(unit(100), blank, blank, y, False, time=1)
-    asked = torch.tensor([0] * 5 + [1] * 5)
-    found = measured(knowledge, FeatureMap(OneStep(SCHEDULE, nothing), Chance()), blank[:10], asked, seed=0)
-    assert found.chance == pytest.approx(0.9 * 0.5 + 0.1 * 0.5)
-    assert found.chance_five == pytest.approx(0.5 * (1 - 0.1**5) + 0.5 * (1 - 0.9**5))
+    requested = torch.tensor([0] * 5 + [1] * 5)
+    result = measured(knowledge, FeatureMap(OneStep(SCHEDULE, nothing), Chance()), blank[:10], requested, seed=0)
+    assert result.chance == pytest.approx(0.9 * 0.5 + 0.1 * 0.5)
+    assert result.chance_five == pytest.approx(0.5 * (1 - 0.1**5) + 0.5 * (1 - 0.9**5))
 
 
 @pytest.mark.parametrize("products", [2**26, 500])
@@ -119,10 +119,10 @@ def test_a_label_that_is_asked_for_comes_back_as_an_echo():
         return (x_t - level.sqrt() * wanted) / (1 - level).sqrt()
 
     seen = FeatureMap(OneStep(CLEAR, parrot, conditional=True), Pixels())
-    found = measured(
+    result = measured(
         base_of(seen, x[:400], y[:400], T), FeatureMap(OneStep(CLEAR, parrot), Pixels()), x[400:], y[400:], seed=0
     )
-    assert found.labelled_first == found.echo == 1.0 and found.first < 0.4
+    assert result.labelled_first == result.echo == 1.0 and result.first < 0.4
 
 
 def at(time, first, chance=0.02):

@@ -32,15 +32,15 @@ def silent_denoiser(x, t, y):
 
 
 def test_the_denoiser_is_asked_at_the_wanted_time_without_a_class():
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
-        asked.append((x, t, y))
+        requested.append((x, t, y))
         return torch.zeros_like(x)
 
     x = torch.rand(5, 1, 4, 4)
     clean, noise = OneStep(SCHEDULE, denoise).image(x, 30, generator())
-    ((x_t, t, y),) = asked
+    ((x_t, t, y),) = requested
     level = SCHEDULE.alpha_bar[30]
     torch.testing.assert_close(x_t, level.sqrt() * x + (1 - level).sqrt() * noise)
     assert t.tolist() == [30] * 5 and y.tolist() == [NO_CLASS] * 5
@@ -64,17 +64,17 @@ def test_a_perfect_denoiser_gives_the_image_back():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 7), (1, 28, 28), (1, 2, 2), (1, 9, 5)])
 def test_features_are_unit_vectors_for_every_size(shape):
     encoder = make_encoder(Extractor(width=4, features=6), shape)
-    found = encoder(torch.randn(4, *shape))
-    assert found.shape == (4, 6)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(4))
+    result = encoder(torch.randn(4, *shape))
+    assert result.shape == (4, 6)
+    torch.testing.assert_close(result.norm(dim=1), torch.ones(4))
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 4), (1, 8, 8), (3, 32, 32)])
 def test_a_resnet_18_reads_latents_and_images_as_512_numbers(shape):
     encoder = make_encoder(Extractor(kind="resnet18", features=512), shape, seed=1).eval()
-    found = encoder(torch.randn(3, *shape))
-    assert found.shape == (3, 512)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(3))
+    result = encoder(torch.randn(3, *shape))
+    assert result.shape == (3, 512)
+    torch.testing.assert_close(result.norm(dim=1), torch.ones(3))
     again = make_encoder(Extractor(kind="resnet18", features=512), shape, seed=1).state_dict()
     assert all(torch.equal(value, again[name]) for name, value in encoder.state_dict().items())
     assert sum(p.numel() for p in encoder.parameters()) > 11e6, "as published, but for the first layer and the last"
@@ -144,28 +144,30 @@ def test_training_pulls_views_together_and_is_repeatable():
 
 def test_h_learns_from_latents_at_its_time():
     """The denoiser is asked for both views of a batch, at time k and no other."""
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
-        asked.append((len(x), set(t.tolist()), set(y.tolist())))
+        requested.append((len(x), set(t.tolist()), set(y.tolist())))
         return torch.zeros_like(x)
 
     train_extractor(LITTLE, OneStep(SCHEDULE, denoise), *digits(40), times=[37], seed=0)
-    assert asked == [(32, {37}, {NO_CLASS})] * 2
+    assert requested == [(32, {37}, {NO_CLASS})] * 2
 
 
 def test_h_may_learn_for_several_times_and_for_the_class():
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
-        asked.append((set(t.tolist()), set(y.tolist())))
+        requested.append((set(t.tolist()), set(y.tolist())))
         return torch.zeros_like(x)
 
     x, y = digits(40)
     long = LITTLE.model_copy(update={"steps": 30})
     train_extractor(long, OneStep(SCHEDULE, denoise, conditional=True), x, y, times=[37, 20, 5], seed=0)
-    assert {time for times, _ in asked for time in times} == {37, 20, 5} and all(len(times) == 1 for times, _ in asked)
-    assert {label for _, labels in asked for label in labels} == set(y.tolist())
+    assert {time for times, _ in requested for time in times} == {37, 20, 5} and all(
+        len(times) == 1 for times, _ in requested
+    )
+    assert {label for _, labels in requested for label in labels} == set(y.tolist())
 
 
 def test_contrast_of_classes_is_the_formula_and_ignores_a_view_without_a_fellow():
@@ -185,13 +187,13 @@ def test_contrast_of_classes_learns_where_that_of_views_does_not():
     """At a time where two views of an image share hardly anything, the classes still do."""
     x, y = digits(900)
 
-    def found(contrast):
+    def result(contrast):
         settings = Extractor(steps=60, batch=128, width=8, features=16, contrast=contrast)
         encoder, _ = train_extractor(settings, OneStep(SCHEDULE, silent_denoiser), x[:600], y[:600], times=[8], seed=0)
         near = (encoder(x[600:]) @ encoder(x[:600]).T).argmax(1)
         return float((y[:600][near] == y[600:]).float().mean())
 
-    assert found("classes") > found("views")
+    assert result("classes") > result("views")
 
 
 PHOTO = STILL.model_copy(update={"edge": "border"})

@@ -104,10 +104,10 @@ def test_search_finds_the_largest_cosines_in_order(count):
 def test_search_by_class_is_brute_force_within_the_class(count):
     knowledge, queries = base(), unit(60, seed=7)
     wanted = torch.arange(60) % 6
-    found = knowledge.search(queries, count, wanted)
-    assert torch.equal(knowledge.labels[found], wanted[:, None].expand(60, count)), "it never leaves the class"
+    result = knowledge.search(queries, count, wanted)
+    assert torch.equal(knowledge.labels[result], wanted[:, None].expand(60, count)), "it never leaves the class"
     cosine = (queries.double() @ knowledge.keys.T.double()).masked_fill(knowledge.labels[None] != wanted[:, None], -9)
-    assert torch.equal(found, cosine.argsort(1, descending=True)[:, :count])
+    assert torch.equal(result, cosine.argsort(1, descending=True)[:, :count])
 
 
 @pytest.mark.usefixtures("searched")
@@ -124,18 +124,18 @@ def test_no_class_searches_them_all():
 def test_a_class_with_fewer_keys_than_asked_for_repeats_its_own():
     labels = torch.tensor([0] * 20 + [1] * 2 + [2])
     knowledge = KnowledgeBase(unit(23), torch.zeros(23, 1, 2, 2), torch.zeros(23, 1, 2, 2), labels, True)
-    found = knowledge.search(unit(9, seed=4), 5, torch.arange(9) % 3)
-    assert found.shape == (9, 5) and torch.equal(knowledge.labels[found], (torch.arange(9) % 3)[:, None].expand(9, 5))
+    result = knowledge.search(unit(9, seed=4), 5, torch.arange(9) % 3)
+    assert result.shape == (9, 5) and torch.equal(knowledge.labels[result], (torch.arange(9) % 3)[:, None].expand(9, 5))
     near = (unit(9, seed=4) @ knowledge.keys.T).masked_fill(labels[None] != (torch.arange(9) % 3)[:, None], -9)
-    assert torch.equal(found[:, 0], near.argmax(1)), "the nearest stays first"
-    assert all(set(row.tolist()) == {20, 21} for row in found[1::3]) and (found[2::3] == 22).all()
+    assert torch.equal(result[:, 0], near.argmax(1)), "the nearest stays first"
+    assert all(set(row.tolist()) == {20, 21} for row in result[1::3]) and (result[2::3] == 22).all()
 
 
 @pytest.mark.usefixtures("searched")
 def test_more_than_all_keys_repeat_too():
     knowledge = base(count=3)
-    found = knowledge.search(unit(4, seed=5), 7)
-    assert all(set(row.tolist()) == {0, 1, 2} for row in found)
+    result = knowledge.search(unit(4, seed=5), 7)
+    assert all(set(row.tolist()) == {0, 1, 2} for row in result)
 
 
 @pytest.mark.usefixtures("searched")
@@ -150,15 +150,15 @@ def test_a_class_without_any_key_is_served_from_the_whole_base():
 @pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("by_class", [False, True])
 def test_no_queries_find_nothing(by_class):
-    found = base().search(torch.zeros(0, 8), 3, torch.zeros(0, dtype=torch.long) if by_class else None)
-    assert found.shape == (0, 3)
+    result = base().search(torch.zeros(0, 8), 3, torch.zeros(0, dtype=torch.long) if by_class else None)
+    assert result.shape == (0, 3)
 
 
 @pytest.mark.parametrize("nearest", [1, 3])
 def test_a_value_is_the_mean_image_with_the_noise_of_the_nearest(nearest):
     knowledge, rows, v = base(), torch.randint(0, 300, (10, nearest), generator=generator(9)), 12
-    found = knowledge.value(SCHEDULE, rows, v)
-    for got, row in zip(found, rows, strict=True):
+    result = knowledge.value(SCHEDULE, rows, v)
+    for got, row in zip(result, rows, strict=True):
         mean = sum(knowledge.images[i] for i in row) / nearest
         expected = math.sqrt(level(v)) * mean + math.sqrt(1 - level(v)) * knowledge.noise[row[0]]
         torch.testing.assert_close(got, expected)
@@ -207,9 +207,9 @@ def test_a_base_comes_back_from_disk_as_it_was(tmp_path, by_class):
     assert again.by_class == by_class
     for name in ("keys", "images", "noise", "labels"):
         assert torch.equal(getattr(again, name), getattr(knowledge, name)), name
-    asked = classes if by_class else None
-    assert torch.equal(again.search(queries, 4, asked), knowledge.search(queries, 4, asked))
-    rows = knowledge.search(queries, 4, asked)
+    requested = classes if by_class else None
+    assert torch.equal(again.search(queries, 4, requested), knowledge.search(queries, 4, requested))
+    rows = knowledge.search(queries, 4, requested)
     assert torch.equal(again.value(SCHEDULE, rows, 5), knowledge.value(SCHEDULE, rows, 5))
 
 
@@ -229,16 +229,16 @@ def test_keys_are_averaged_over_draws_and_the_trajectory_keeps_its_noise():
 
 
 def test_a_conditional_key_is_asked_for_its_class():
-    asked = []
+    requested = []
 
     def denoise(x, t, y):
-        asked.append(y)
+        requested.append(y)
         return torch.zeros_like(x)
 
     x, y = digits(30)
     seen = FeatureMap(OneStep(SCHEDULE, denoise, conditional=True), Pixels())
     build_knowledge_base(seen, x, y, time=30, by_class=False, seed=4)
-    assert torch.equal(asked[0], y)
+    assert torch.equal(requested[0], y)
 
 
 def test_without_keys_trajectories_are_taken_evenly_from_the_class():
@@ -308,11 +308,11 @@ def test_beyond_that_an_inverted_file_finds_nearly_all_nearest_keys(monkeypatch)
     knowledge, (queries, _) = large(), clustered(500, seed=9)
     (index,) = knowledge.indices.values()
     assert isinstance(index, faiss.IndexIVF) and 1 < index.nprobe < index.nlist
-    found = knowledge.search(queries, 1)[:, 0]
+    result = knowledge.search(queries, 1)[:, 0]
     exact = (queries.double() @ knowledge.keys.double().T).argmax(1)
-    share = float((found == exact).float().mean())
+    share = float((result == exact).float().mean())
     assert 0.8 < share < 1, "it is approximate"
-    assert torch.equal(knowledge.keys[found].norm(dim=1).round(), torch.ones(500)), "what it finds are keys"
+    assert torch.equal(knowledge.keys[result].norm(dim=1).round(), torch.ones(500)), "what it finds are keys"
 
 
 def test_only_a_class_with_too_many_keys_is_searched_approximately(monkeypatch):
@@ -329,15 +329,15 @@ def test_an_inverted_file_of_a_few_keys_still_answers(monkeypatch):
 
 def test_recall_is_measured_against_brute_force_where_search_is_approximate(monkeypatch):
     images = torch.rand(400, 1, 4, 4, generator=generator(6)) * 2 - 1
-    asked = (PIXELS, images)
-    assert search_recall(large(), *asked, seed=2) == 1.0
+    requested = (PIXELS, images)
+    assert search_recall(large(), *requested, seed=2) == 1.0
     monkeypatch.setattr(module, "EXACT_KEYS", 2999)
     knowledge = large()
     shown = images * math.sqrt(level(3)) + math.sqrt(1 - level(3)) * torch.randn(images.shape, generator=generator(2))
     queries = F.normalize((shown / math.sqrt(level(3))).clamp(-1, 1).flatten(1), dim=1)
     near = (queries.double() @ knowledge.keys.double().T).argmax(1)
     expected = float((knowledge.search(queries, 1)[:, 0] == near).float().mean())
-    assert search_recall(knowledge, *asked, seed=2) == pytest.approx(expected, abs=0.01)
+    assert search_recall(knowledge, *requested, seed=2) == pytest.approx(expected, abs=0.01)
     assert 0.2 < expected < 1, "queries far from every cluster are missed most"
 
 

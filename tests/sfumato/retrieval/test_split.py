@@ -42,8 +42,8 @@ def test_the_seed_decides():
 @pytest.mark.parametrize("count", [0, 1, 200, 201, 1000, 1999])
 def test_a_curve_is_thinned_to_means(count):
     series = [float(i) for i in range(count)]
-    found = thinned(series)
-    assert len(found) <= SERIES_POINTS and (count > SERIES_POINTS or found == series)
-    assert found == sorted(found)
+    result = thinned(series)
+    assert len(result) <= SERIES_POINTS and (count > SERIES_POINTS or result == series)
+    assert result == sorted(result)
     if count == 1000:
-        assert found[:2] == [2.0, 7.0]
+        assert result[:2] == [2.0, 7.0]

@@ -36,20 +36,23 @@ KINDS = ("folder", "table", "parquet", "npz", "idx", "digits", "glyphs", "mixtur
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_chosen_is_what_the_whole_has_of_these_classes(tmp_path, kind):
     source, names = sources(tmp_path)[kind]
-    asked = {"part": "all", "size": 8, "channels": 1, "glyphs_per_class": 3, "characters": string.ascii_lowercase}
-    whole = load(source, Reading(**asked))
+    requested = {"part": "all", "size": 8, "channels": 1, "glyphs_per_class": 3, "characters": string.ascii_lowercase}
+    whole = load(source, Reading(**requested))
     for chosen in ({"only": names}, {"without": tuple(set(whole.classes) - set(names))}):
-        found, told = load(source, Reading(**asked, **chosen)), describe(source, Reading(**asked, **chosen))
+        result, reported = (
+            load(source, Reading(**requested, **chosen)),
+            describe(source, Reading(**requested, **chosen)),
+        )
         classes = tuple(name for name in whole.classes if name in names)
-        assert found.classes == told.classes == classes and told.records == len(found)
+        assert result.classes == reported.classes == classes and reported.records == len(result)
         mine = np.isin(whole.labels, [whole.classes.index(name) for name in names])
-        assert 0 < len(found) == mine.sum() < len(whole)
-        assert [found.classes[one] for one in found.labels] == [whole.classes[one] for one in whole.labels[mine]]
-        assert np.array_equal(found.pixels, whole.pixels[mine])
+        assert 0 < len(result) == mine.sum() < len(whole)
+        assert [result.classes[one] for one in result.labels] == [whole.classes[one] for one in whole.labels[mine]]
+        assert np.array_equal(result.pixels, whole.pixels[mine])
         if kind not in ("glyphs", "mixture"):
             assert inspect(source, Reading(**chosen)).classes == classes and len(
                 inspect(source, Reading(**chosen)).labels
-            ) == len(found)
+            ) == len(result)
 
 
 def test_what_is_left_out_is_not_decoded_and_moves_nothing(tmp_path):
@@ -70,8 +73,8 @@ def test_what_is_left_out_is_not_decoded_and_moves_nothing(tmp_path):
 
 def test_groups_are_those_of_the_chosen_records(tmp_path):
     table = [row | {"group": f"of {row['label']}"} for row in rows(12)]
-    told = describe(write(tmp_path / "p.parquet", table), Reading(part="all", group="", without=("owl",)))
-    assert (told.groups, told.records) == (2, 8)
+    reported = describe(write(tmp_path / "p.parquet", table), Reading(part="all", group="", without=("owl",)))
+    assert (reported.groups, reported.records) == (2, 8)
     assert describe(tmp_path / "p.parquet", Reading(part="all", group=NO_GROUPS, only=("owl",))).groups is None
 
 
@@ -102,6 +105,6 @@ def test_five_classes_of_tiny_imagenet(data):
         pytest.skip(f"no {place}")
     names = resolve_classes(place, ["0", "40", "80", "120", "160"], "data.private_classes")
     assert names[0].endswith("Egyptian cat") and describe(place, Reading(only=names)).records == 2_500
-    found = load(place, Reading(part="test", only=names))
-    assert len(found) == 250 and set(found.labels.tolist()) == set(range(5))
+    result = load(place, Reading(part="test", only=names))
+    assert len(result) == 250 and set(result.labels.tolist()) == set(range(5))
     assert describe(place, Reading(part="all", without=names)).records == 195 * 550

@@ -37,12 +37,12 @@ def shown(tmp_path, values=RAMP, window="auto", **header):
 
 def as_pydicom_has_it(path):
     """Through the modality table, then the window, then 256 levels over the range that pydicom spreads a window to."""
-    found = pydicom.dcmread(path)
-    values = oracle.apply_voi_lut(oracle.apply_modality_lut(found.pixel_array, found), found)
-    bits, slope = found.BitsStored, float(found.get("RescaleSlope", 1))
-    low = (-(2 ** (bits - 1)) if found.PixelRepresentation else 0) * slope + float(found.get("RescaleIntercept", 0))
+    result = pydicom.dcmread(path)
+    values = oracle.apply_voi_lut(oracle.apply_modality_lut(result.pixel_array, result), result)
+    bits, slope = result.BitsStored, float(result.get("RescaleSlope", 1))
+    low = (-(2 ** (bits - 1)) if result.PixelRepresentation else 0) * slope + float(result.get("RescaleIntercept", 0))
     levels = np.round(np.clip((values - low) / ((2**bits - 1) * slope), 0, 1) * 255)
-    return 255 - levels if found.PhotometricInterpretation == "MONOCHROME1" else levels
+    return 255 - levels if result.PhotometricInterpretation == "MONOCHROME1" else levels
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_auto_is_what_pydicom_makes_of_bits_rescaling_and_window(tmp_path, heade
         wanted = as_pydicom_has_it(write_dicom(tmp_path / "bare.dcm", RAMP, **TWELVE))
     else:
         wanted = as_pydicom_has_it(path)
-    found = decode(path).pixels[:, :, 0]
-    assert np.abs(found.astype(int) - wanted).max() <= 1 and found.std() > 20
+    result = decode(path).pixels[:, :, 0]
+    assert np.abs(result.astype(int) - wanted).max() <= 1 and result.std() > 20
 
 
 def test_signed_values_and_tables_have_their_own_range(tmp_path):
     signed = (RAMP.astype(np.int32) - 2048).astype(np.int16)
-    found = shown(tmp_path, signed, **TWELVE)
-    assert found[0, 0] == 0 and found[-1, -1] == 255 and np.array_equal(found, shown(tmp_path, RAMP, **TWELVE))
+    result = shown(tmp_path, signed, **TWELVE)
+    assert result[0, 0] == 0 and result[-1, -1] == 255 and np.array_equal(result, shown(tmp_path, RAMP, **TWELVE))
     table = Dataset()
     table.LUTDescriptor, table.LUTData = [4096, 0, 10], (1023 - np.arange(4096) // 4).tolist()
     table["LUTDescriptor"].VR = table["LUTData"].VR = "US"
     turned = shown(tmp_path, RAMP, VOILUTSequence=Sequence([table]), **TWELVE)
-    assert np.abs(turned.astype(int) - (255 - found.astype(int))).max() <= 1
+    assert np.abs(turned.astype(int) - (255 - result.astype(int))).max() <= 1
 
 
 def test_a_negative_slope_turns_dark_and_light_once(tmp_path):
@@ -102,12 +102,13 @@ def test_a_folder_of_xrays_is_what_it_was_made_from(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data)
     (root / "normal" / "IM00000.dcm").rename(root / "normal" / "1.2.840.113619.2.5")  # as many archives call them
     (root / "normal" / "notes.txt").write_text("no picture")
-    found = load(root, Reading(part="all"))
+    result = load(root, Reading(part="all"))
     pixels, labels = xrays(data, 60)
     same = sorted(one.tobytes() for one in pixels)
-    assert sorted(one.tobytes() for one in found.pixels[:, 0]) == same
+    assert sorted(one.tobytes() for one in result.pixels[:, 0]) == same
     assert (
-        found.classes == ("normal", "pneumonia") and np.bincount(found.labels).tolist() == np.bincount(labels).tolist()
+        result.classes == ("normal", "pneumonia")
+        and np.bincount(result.labels).tolist() == np.bincount(labels).tolist()
     )
     facts = describe(root)
     assert (facts.channels, facts.height, facts.width, facts.groups) == (1, 28, 28, None)
@@ -115,20 +116,20 @@ def test_a_folder_of_xrays_is_what_it_was_made_from(tmp_path, data):
 
 def test_patients_are_groups_by_a_hash_alone(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data, each=3)
-    found = load(root, Reading(part="all", group="patient"))
+    result = load(root, Reading(part="all", group="patient"))
     assert (
-        sorted(np.unique(found.groups, return_counts=True)[1]) == [3] * 20
+        sorted(np.unique(result.groups, return_counts=True)[1]) == [3] * 20
         and describe(root, Reading(group="patient")).groups == 16
     )
     name = patient(root / "normal" / "IM00000.dcm")
-    assert PERSON not in name and group_number(name) in found.groups
+    assert PERSON not in name and group_number(name) in result.groups
     rows = ["file_name,label,finding"] + [
         f"{path.relative_to(root)},{path.parent.name},x" for path in sorted(root.rglob("*.dcm"))
     ]
     (root / "list.csv").write_text("\n".join(rows))
     table = load(root / "list.csv", Reading(part="all", group="patient"))
-    assert sorted(table.groups) == sorted(found.groups)
-    assert set(table.labels[table.groups == found.groups[0]]) == set(found.labels[found.groups == found.groups[0]])
+    assert sorted(table.groups) == sorted(result.groups)
+    assert set(table.labels[table.groups == result.groups[0]]) == set(result.labels[result.groups == result.groups[0]])
     with refused("no column 'kind'"):
         load(root / "list.csv", Reading(group="patient", columns=Columns(label="kind")))
 
@@ -174,11 +175,11 @@ BROKEN = [
 @pytest.mark.parametrize(("header", "words"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
 def test_what_cannot_be_read_is_one_line_that_quotes_no_header(tmp_path, header, words):
     harmed(tmp_path, **header)
-    with refused("one.dcm'", words) as told:
+    with refused("one.dcm'", words) as reported:
         load(tmp_path / "scans", Reading(part="all"))
-    assert not any(secret in str(told.value) for secret in (*SECRETS.values(), PERSON))
-    found = inspect_broken(tmp_path / "scans")
-    assert len(found) == 1 and words in found[0]
+    assert not any(secret in str(reported.value) for secret in (*SECRETS.values(), PERSON))
+    result = inspect_broken(tmp_path / "scans")
+    assert len(result) == 1 and words in result[0]
 
 
 def inspect_broken(root):
@@ -201,11 +202,11 @@ def test_cut_off_files_and_others_under_its_name(tmp_path):
 
 def test_a_compression_that_nothing_here_reads_is_named(tmp_path):
     path = harmed(tmp_path)
-    found = pydicom.dcmread(path)
-    found.file_meta.TransferSyntaxUID = JPEGLSLossless
-    found.PixelData = pydicom.encaps.encapsulate([b"\xff\xd8\xff\xf7" + b"\0" * 40])
-    found["PixelData"].VR = "OB"
-    found.save_as(path, enforce_file_format=True)
+    result = pydicom.dcmread(path)
+    result.file_meta.TransferSyntaxUID = JPEGLSLossless
+    result.PixelData = pydicom.encaps.encapsulate([b"\xff\xd8\xff\xf7" + b"\0" * 40])
+    result["PixelData"].VR = "OB"
+    result.save_as(path, enforce_file_format=True)
     for read in (describe, load):
         with refused("JPEG-LS Lossless", "pip install python-gdcm"):
             read(tmp_path / "scans")
@@ -213,9 +214,9 @@ def test_a_compression_that_nothing_here_reads_is_named(tmp_path):
 
 def test_run_length_encoding_is_read(tmp_path):
     path = harmed(tmp_path)
-    plain, found = decode(path).pixels, pydicom.dcmread(path)
-    found.compress(pydicom.uid.RLELossless)
-    found.save_as(path, enforce_file_format=True)
+    plain, result = decode(path).pixels, pydicom.dcmread(path)
+    result.compress(pydicom.uid.RLELossless)
+    result.save_as(path, enforce_file_format=True)
     assert np.array_equal(decode(path).pixels, plain)
 
 
@@ -238,11 +239,11 @@ def test_patients_that_nobody_asked_for_are_told_of(tmp_path, data):
         group: preflight(resolve("dp-sgd", changes=[f"data.private={root}", f"data.group={group}"]))
         for group in ("", "none", "patient")
     }
-    told = {
+    reported = {
         group: "data.group=patient protects a patient" in " ".join(warnings)
         for group, (_, _, warnings) in settled.items()
     }
-    assert told == {"": True, "none": False, "patient": False}
+    assert reported == {"": True, "none": False, "patient": False}
     assert settled["patient"][1].unit == "person" and settled["patient"][1].whole.records == 30
     again, _, _ = preflight(settled["patient"][0])
     assert again.data.group == "patient", "a stage reads the set by the same groups"
@@ -293,6 +294,6 @@ def test_without_the_library_one_line_says_what_to_install(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("window", ["5", "a,b", "7,7", "9,3", "nan,1", "0,inf", "1,2,3", ""])
 def test_a_window_that_is_none_is_refused_when_it_is_set(window):
-    with pytest.raises(BadInput, match="lo,hi of which the first is the smaller") as told:
+    with pytest.raises(BadInput, match="lo,hi of which the first is the smaller") as reported:
         resolve("dp-sgd", changes=[f"data.window={window}"])
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)

@@ -43,20 +43,22 @@ def write(path, table, names=NAMES):
     path.parent.mkdir(parents=True, exist_ok=True)
     made = pa.Table.from_pylist(table)
     if names is not None:
-        told = {"info": {"features": {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}}}
-        made = made.replace_schema_metadata({"huggingface": json.dumps(told)})
+        reported = {
+            "info": {"features": {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}}
+        }
+        made = made.replace_schema_metadata({"huggingface": json.dumps(reported)})
     parquet.write_table(made, path, row_group_size=4)
     return path
 
 
 def test_a_file_names_its_classes_and_groups(tmp_path):
     table = write(tmp_path / "pets.parquet", rows())
-    told, found = describe(table, Reading(part="all", group="")), load(table, Reading(part="all", group=""))
-    assert (told.classes, told.records, told.groups) == (tuple(NAMES), 6, 2)
-    assert (told.channels, told.height, told.width) == (1, 8, 8)
-    assert found.classes == tuple(NAMES) and found.labels.tolist() == [0, 1, 2] * 2
-    assert found.groups.tolist() == [group_number(name) for name in ("bob", "ann") * 3]
-    assert np.array_equal(found.pixels[4, 0], np.asarray(Image.open(io.BytesIO(packed(4)))))
+    reported, result = describe(table, Reading(part="all", group="")), load(table, Reading(part="all", group=""))
+    assert (reported.classes, reported.records, reported.groups) == (tuple(NAMES), 6, 2)
+    assert (reported.channels, reported.height, reported.width) == (1, 8, 8)
+    assert result.classes == tuple(NAMES) and result.labels.tolist() == [0, 1, 2] * 2
+    assert result.groups.tolist() == [group_number(name) for name in ("bob", "ann") * 3]
+    assert np.array_equal(result.pixels[4, 0], np.asarray(Image.open(io.BytesIO(packed(4)))))
     assert load(table, Reading(part="all")).groups is None
     first, second = load(table, Reading(held_out=0.5)), load(table, Reading(held_out=0.5, part="test"))
     assert len(first) + len(second) == 6 and describe(table, Reading(held_out=0.5)).records == 3
@@ -108,8 +110,10 @@ def test_the_digest_is_that_of_the_same_pictures_in_class_folders(tmp_path):
 )
 def test_classes_without_names_are_the_values(tmp_path, labels, classes):
     table = [row | {"label": label} for row, label in zip(rows(3), labels, strict=True)]
-    found = load(write(tmp_path / "pets.parquet", table, names=None), Reading(part="all"))
-    assert found.classes == classes and [found.classes[label] for label in found.labels] == [str(one) for one in labels]
+    result = load(write(tmp_path / "pets.parquet", table, names=None), Reading(part="all"))
+    assert result.classes == classes and [result.classes[label] for label in result.labels] == [
+        str(one) for one in labels
+    ]
 
 
 def test_other_columns_and_plain_bytes(tmp_path):
@@ -203,9 +207,9 @@ def test_a_check_tells_each_picture_that_cannot_be_read(tmp_path):
     table = rows()
     for at in (1, 4):
         table[at]["image"]["bytes"] = packed()[:60]
-    found = inspect(write(tmp_path / "pets.parquet", table))
-    assert len(found.labels) == 4 and len(found.broken) == 2 and "pets.parquet[4]" in found.broken[1]
-    assert found.where[0] == "pets.parquet[0]" and set(found.kinds) == {"8x8 L"}
+    result = inspect(write(tmp_path / "pets.parquet", table))
+    assert len(result.labels) == 4 and len(result.broken) == 2 and "pets.parquet[4]" in result.broken[1]
+    assert result.where[0] == "pets.parquet[0]" and set(result.kinds) == {"8x8 L"}
 
 
 @pytest.fixture

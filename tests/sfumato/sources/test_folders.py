@@ -156,9 +156,9 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path, suffix):
     values = np.array([[0, 128, 129, 257], [1000, 32896, 65406, 65535]], np.uint16)
     (tmp_path / "a").mkdir()
     Image.fromarray(values).save(tmp_path / "a" / f"1{suffix}")
-    found = load(tmp_path, Reading(part="all")).pixels[0, 0]
-    assert found.tolist() == [[0, 0, 1, 1], [4, 128, 254, 255]]
-    assert np.abs(found / 255 - values / 65535).max() <= 0.5 / 255 + 1e-9
+    result = load(tmp_path, Reading(part="all")).pixels[0, 0]
+    assert result.tolist() == [[0, 0, 1, 1], [4, 128, 254, 255]]
+    assert np.abs(result / 255 - values / 65535).max() <= 0.5 / 255 + 1e-9
 
 
 @pytest.mark.parametrize("values", [np.full((8, 8), 70000, np.int32), np.full((8, 8), 0.5, np.float32)])
@@ -185,10 +185,10 @@ def test_pictures_are_turned_as_their_orientation_says(tmp_path, orientation, su
     exif[ExifTags.Base.Orientation] = orientation
     (tmp_path / "a").mkdir()
     Image.fromarray(values).save(tmp_path / "a" / f"1{suffix}", exif=exif, **options)
-    wanted, told = TURNED[orientation](values), describe(tmp_path, Reading(part="all"))
-    found = load(tmp_path, Reading(part="all")).pixels[0, 0]
-    assert (told.height, told.width) == found.shape == wanted.shape
-    assert np.abs(found.astype(int) - wanted).max() <= (8 if suffix == ".jpg" else 0)
+    wanted, reported = TURNED[orientation](values), describe(tmp_path, Reading(part="all"))
+    result = load(tmp_path, Reading(part="all")).pixels[0, 0]
+    assert (reported.height, reported.width) == result.shape == wanted.shape
+    assert np.abs(result.astype(int) - wanted).max() <= (8 if suffix == ".jpg" else 0)
 
 
 def test_loading_is_silent(folder):
@@ -258,8 +258,8 @@ def persons(root, names=("p1_a", "p1_b", "p2_a", "p3_a")):
 
 def test_file_names_can_begin_with_the_group(tmp_path):
     root = persons(tmp_path / "x")
-    found = load(root, Reading(part="all", group="prefix"))
-    assert found.groups.tolist() == 2 * [group_number(name) for name in ("p1", "p1", "p2", "p3")]
+    result = load(root, Reading(part="all", group="prefix"))
+    assert result.groups.tolist() == 2 * [group_number(name) for name in ("p1", "p1", "p2", "p3")]
     assert describe(root, Reading(part="all", group="prefix")).groups == 3
     assert load(root, Reading(part="all")).groups is None and describe(root, Reading(part="all")).groups is None
     draw(np.random.default_rng(0)).save(root / "cat" / "loose.png")
@@ -271,9 +271,9 @@ def test_folders_inside_class_folders_can_be_the_groups(tmp_path):
     root = tmp_path / "x"
     write_folder(root / "cat", {"ann": 2, "bob": 1})
     write_folder(root / "dog", {"ann": 3}, seed=1)
-    found = load(root, Reading(part="all", group="folder"))
+    result = load(root, Reading(part="all", group="folder"))
     ann, bob = group_number("ann"), group_number("bob")
-    assert found.groups.tolist() == [ann, ann, bob, ann, ann, ann] and found.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert result.groups.tolist() == [ann, ann, bob, ann, ann, ann] and result.labels.tolist() == [0, 0, 0, 1, 1, 1]
     draw(np.random.default_rng(0)).save(root / "cat" / "loose.png")
     with refused("cat/loose.png' lies in no folder of a group"):
         describe(root, Reading(group="folder"))
@@ -308,9 +308,9 @@ def test_other_groupings_are_refused(tmp_path, source):
 def test_train_and_test_folders_are_the_parts(tmp_path, other):
     write_folder(tmp_path / "x" / "train", {"ant": 4, "cat": 3})
     write_folder(tmp_path / "x" / other, {"ant": 2}, seed=1)
-    found = {part: load(tmp_path / "x", Reading(part=part)) for part in ("train", "test", "all")}
-    assert {part: len(images) for part, images in found.items()} == {"train": 7, "test": 2, "all": 9}
-    assert all(images.classes == ("ant", "cat") for images in found.values())
+    result = {part: load(tmp_path / "x", Reading(part=part)) for part in ("train", "test", "all")}
+    assert {part: len(images) for part, images in result.items()} == {"train": 7, "test": 2, "all": 9}
+    assert all(images.classes == ("ant", "cat") for images in result.values())
     assert describe(tmp_path / "x", Reading(part="test")).records == 2
 
 

@@ -12,8 +12,8 @@ from sfumato.sources import Reading, fingerprint, load, same_source
 from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
 
 
-def sides(root: Path, **asked) -> tuple[set[bytes], set[bytes]]:
-    return tuple({bytes(p) for p in load(root, Reading(part=part, **asked)).pixels} for part in ("train", "test"))
+def sides(root: Path, **requested) -> tuple[set[bytes], set[bytes]]:
+    return tuple({bytes(p) for p in load(root, Reading(part=part, **requested)).pixels} for part in ("train", "test"))
 
 
 def test_no_record_changes_side_when_others_come_or_go(folder):
@@ -41,8 +41,8 @@ def test_a_larger_share_only_moves_records_to_the_test_side(folder):
 
 def test_hash_keeps_about_the_asked_share():
     rng = np.random.default_rng(0)
-    kept = [sources.held_out_by_hash(rng.integers(0, 256, (4, 4, 1), np.uint8), "a", 0.2) for _ in range(4000)]
-    assert 0.17 < np.mean(kept) < 0.23
+    retained = [sources.held_out_by_hash(rng.integers(0, 256, (4, 4, 1), np.uint8), "a", 0.2) for _ in range(4000)]
+    assert 0.17 < np.mean(retained) < 0.23
 
 
 def test_an_empty_side_is_refused(tmp_path):

@@ -19,14 +19,14 @@ from tests.sfumato.sources.writing import draw, refused, write_folder, write_idx
 @pytest.fixture(autouse=True)
 def offline(monkeypatch):
     """No network, as the library that fetches sees it; returns the addresses that were asked for."""
-    asked = []
+    requested = []
 
     def fail(request, *args, **kwargs):
-        asked.append(request if isinstance(request, str) else request.full_url)
+        requested.append(request if isinstance(request, str) else request.full_url)
         raise urllib.error.URLError("no route\nto host")
 
     monkeypatch.setattr(urllib.request, "urlopen", fail)
-    return asked
+    return requested
 
 
 def write_digits(root):
@@ -235,8 +235,8 @@ def test_cifar_images_come_through(tmp_path, monkeypatch):
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "cifar-10-batches-py" / "batches.meta").touch()
     monkeypatch.setattr(datasets, "CIFAR10", Small)
-    found = load("cifar10", Reading(part="all", folder=str(tmp_path), size=16, channels=1))
-    assert found.pixels.shape == (5, 1, 16, 16) and found.labels.tolist() == [0, 9, 3, 0, 9]
+    result = load("cifar10", Reading(part="all", folder=str(tmp_path), size=16, channels=1))
+    assert result.pixels.shape == (5, 1, 16, 16) and result.labels.tolist() == [0, 9, 3, 0, 9]
     assert len(load("cifar10", Reading(part="test", folder=str(tmp_path)))) == 2
 
 

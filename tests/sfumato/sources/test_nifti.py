@@ -55,9 +55,9 @@ def test_slices_are_spread_evenly_and_belong_to_one_volume(tmp_path):
     for at, label in enumerate("aab"):
         write_volume(tmp_path / label / f"{at}.nii", head() + np.int16(at))
     several = cut(count=3, first=0.0, last=1.0)
-    found = load(tmp_path, Reading(part="all", decoding=several, group=""))
-    assert len(found) == 9 and sorted(np.unique(found.groups, return_counts=True)[1]) == [3, 3, 3]
-    heights = [round(pixels[0, -1, 0] / 255 * 1000) for pixels in found.pixels[:3]]
+    result = load(tmp_path, Reading(part="all", decoding=several, group=""))
+    assert len(result) == 9 and sorted(np.unique(result.groups, return_counts=True)[1]) == [3, 3, 3]
+    heights = [round(pixels[0, -1, 0] / 255 * 1000) for pixels in result.pixels[:3]]
     assert [abs(value - z) <= 2 for value, z in zip(heights, (2, 6, 10), strict=True)] == [True] * 3
     facts = describe(tmp_path, Reading(part="all", decoding=several, group=""))
     assert (facts.records, facts.groups, facts.grouping) == (9, 3, "volume")
@@ -69,15 +69,17 @@ def test_slices_of_a_volume_are_one_persons_whatever_is_asked(tmp_path):
     for at in range(6):
         for label in "ab":
             write_volume(tmp_path / label / f"p{at}_{label}.nii", head() + np.int16(at))
-    asked = [f"data.private={tmp_path}", "data.window=record", "data.slices.count=4", "data.size=8"]
-    settings, facts, _ = preflight(resolve("dp-sgd", changes=asked))
+    requested = [f"data.private={tmp_path}", "data.window=record", "data.slices.count=4", "data.size=8"]
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=requested))
     assert settings.data.group == facts.unit == "volume" and facts.whole.records == 12
     assert preflight(settings)[1].unit == "volume"
-    assert preflight(resolve("dp-sgd", changes=[*asked, "data.unit=person"]))[1].unit == "person", "who says so knows"
-    _, facts, _ = preflight(resolve("dp-sgd", changes=[*asked, "data.group=prefix"]))
+    assert preflight(resolve("dp-sgd", changes=[*requested, "data.unit=person"]))[1].unit == "person", (
+        "who says so knows"
+    )
+    _, facts, _ = preflight(resolve("dp-sgd", changes=[*requested, "data.group=prefix"]))
     assert facts.whole.records == 6 and facts.unit == "person", "a person with two volumes"
     with pytest.raises(BadInput, match=r"data.slices.count=4 takes several slices .* data.group=none"):
-        preflight(resolve("dp-sgd", changes=[*asked, "data.group=none"]))
+        preflight(resolve("dp-sgd", changes=[*requested, "data.group=none"]))
 
 
 def test_the_range_that_a_header_declares_is_auto_and_without_one_auto_is_refused(tmp_path):

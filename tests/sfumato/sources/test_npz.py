@@ -229,9 +229,9 @@ def in_splits(path, *, test="test", group="", **changes):
 def test_splits_as_medmnist_has_them(tmp_path):
     path = in_splits(tmp_path / "x.npz", classes=np.array(["normal", "ill"]))
     for part, count in (("train", 12), ("test", 4), ("all", 22)):
-        told, found = describe(path, Reading(part=part)), load(path, Reading(part=part))
-        assert told.records == len(found) == count and found.classes == ("normal", "ill")
-        assert found.pixels.shape[1:] == (1, 5, 7) and found.labels.tolist()[:4] == [0, 1, 0, 1]
+        reported, result = describe(path, Reading(part=part)), load(path, Reading(part=part))
+        assert reported.records == len(result) == count and result.classes == ("normal", "ill")
+        assert result.pixels.shape[1:] == (1, 5, 7) and result.labels.tolist()[:4] == [0, 1, 0, 1]
     with np.load(path) as archive:
         assert np.array_equal(load(path, Reading(part="test")).pixels[:, 0], archive["test_images"])
     two = in_splits(tmp_path / "two.npz", test="other")

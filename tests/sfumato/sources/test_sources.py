@@ -81,7 +81,7 @@ def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
         ({"part": "validation"}, "part='validation'"),
         ({"size": -1}, "data.size=-1"),
@@ -91,10 +91,10 @@ def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, mon
         ({"held_out": float("nan")}, "data.held_out=nan"),
     ],
 )
-def test_impossible_requests(asked, words):
+def test_impossible_requests(requested, words):
     for read in (describe, load):
         with refused(words):
-            read("digits", Reading(**asked))
+            read("digits", Reading(**requested))
 
 
 def test_glyph_requests_are_checked_in_both():

@@ -47,11 +47,11 @@ def write(path, rows=ROWS):
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_all_kinds_of_tables(tmp_path, suffix):
     table = write(tmp_path / f"list{suffix}")
-    found, told = load(table, Reading(part="all", group="")), describe(table, Reading(part="all", group=""))
-    assert found.classes == ("cat", "dog") and found.labels.tolist() == [0, 1, 0]
-    assert np.array_equal(found.pixels[2, 0], np.asarray(Image.open(tmp_path / "b.png")))
+    result, reported = load(table, Reading(part="all", group="")), describe(table, Reading(part="all", group=""))
+    assert result.classes == ("cat", "dog") and result.labels.tolist() == [0, 1, 0]
+    assert np.array_equal(result.pixels[2, 0], np.asarray(Image.open(tmp_path / "b.png")))
     ann, bob = group_number("ann"), group_number("bob")
-    assert found.groups.tolist() == [ann, bob, ann] and (told.records, told.groups) == (3, 2)
+    assert result.groups.tolist() == [ann, bob, ann] and (reported.records, reported.groups) == (3, 2)
     assert load(table, Reading(part="all", group="none")).groups is None
 
 
@@ -59,8 +59,8 @@ def test_all_kinds_of_tables(tmp_path, suffix):
 def test_a_folder_with_metadata_is_one_too(tmp_path, suffix):
     rows = [{"file_name": row["path"], "label": number} for number, row in enumerate(ROWS)]
     write(tmp_path / "x" / "train" / f"metadata{suffix}", rows)
-    found = load(tmp_path / "x", Reading(part="all"))
-    assert found.classes == ("0", "1", "2") and found.groups is None
+    result = load(tmp_path / "x", Reading(part="all"))
+    assert result.classes == ("0", "1", "2") and result.groups is None
     assert load(tmp_path / "x" / "train", Reading(part="all")).labels.tolist() == [0, 1, 2]
     (tmp_path / "x" / "train" / "metadata.other").write_text("")
     write(tmp_path / "x" / "train" / ("metadata.csv" if suffix != ".csv" else "metadata.jsonl"), rows)

@@ -60,9 +60,9 @@ def in_splits(root):
 )
 def test_pictures_without_labels_are_one_class(tmp_path, made):
     source = made(tmp_path / "scans")
-    found, facts = load(source, Reading(part="all")), describe(source, Reading(part="all"))
-    assert found.classes == facts.classes == (UNLABELLED,) and len(found) == facts.records == 40
-    assert not found.labels.any() and found.groups is None
+    result, facts = load(source, Reading(part="all")), describe(source, Reading(part="all"))
+    assert result.classes == facts.classes == (UNLABELLED,) and len(result) == facts.records == 40
+    assert not result.labels.any() and result.groups is None
     train, test = load(source), load(source, Reading(part="test"))
     assert len(train) + len(test) == 40 and len(test)
     assert len(inspect(source).where) == 40 and source_digest(source) == source_digest(source, Reading(decoding=ASIDE))
@@ -98,9 +98,9 @@ def test_labels_left_aside_change_neither_pixels_nor_groups(tmp_path):
 
 def test_folders_are_persons_where_labels_are_left_aside(tmp_path):
     root = write_folder(tmp_path / "scans", {"ann": 3, "bob": 2})
-    found = load(root, Reading(part="all", group="folder", decoding=ASIDE))
-    assert found.groups.tolist() == [group_number("ann")] * 3 + [group_number("bob")] * 2
-    assert found.classes == (UNLABELLED,) == describe(root, Reading(group="folder", decoding=ASIDE)).classes
+    result = load(root, Reading(part="all", group="folder", decoding=ASIDE))
+    assert result.groups.tolist() == [group_number("ann")] * 3 + [group_number("bob")] * 2
+    assert result.classes == (UNLABELLED,) == describe(root, Reading(group="folder", decoding=ASIDE)).classes
     draw(np.random.default_rng(0)).save(root / "loose.png")
     with refused("loose.png' lies in no folder of a group"):
         load(root, Reading(group="folder", decoding=ASIDE))

@@ -90,7 +90,8 @@ def test_colour_and_sources_of_eight_bits_have_no_window(tmp_path, window):
 
 
 @pytest.mark.parametrize(
-    ("asked", "stored"), [("auto", "auto"), ("record", "record"), ("-160,240", "-160,240"), ("[0, 4095.5]", "0,4095.5")]
+    ("requested", "stored"),
+    [("auto", "auto"), ("record", "record"), ("-160,240", "-160,240"), ("[0, 4095.5]", "0,4095.5")],
 )
-def test_a_window_is_kept_as_one_text(asked, stored):
-    assert resolve("dp-sgd", changes=[f"data.window={asked}"]).data.window == stored
+def test_a_window_is_kept_as_one_text(requested, stored):
+    assert resolve("dp-sgd", changes=[f"data.window={requested}"]).data.window == stored

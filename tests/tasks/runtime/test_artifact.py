@@ -22,7 +22,7 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def told(monkeypatch) -> list[dict]:
+def reported(monkeypatch) -> list[dict]:
     """What MLflow would have been told."""
     calls = []
     monkeypatch.setattr(Tracker, "log", lambda self, name, **facts: calls.append({"name": name, **facts}) or "told-1")
@@ -39,14 +39,14 @@ def make(entries=(), parents=(), kind=PublicModel):
     return draft.ref
 
 
-def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
+def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, reported):
     with place.ledger() as ledger:
         reserve(ledger, [Gaussian(noise_multiplier=1.0)])
         paid = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
     ref = make({paid.hash: "DP"})
     assert place.store().intact(ref) and ref.label == "DP" and ref.tracked == "told-1"
     assert place.store().manifest(ref)["summary"] == {"images": 4.0}
-    (call,) = told
+    (call,) = reported
     assert (call["name"], call["label"], call["parent"], call["params"]) == ("a stage", "DP", "shown", {"steps": 3})
     assert call["series"] == {"loss": [1.0, 0.5]} and set(call["metrics"]) == {"images", "seconds", "steps"}
     assert call["metrics"]["steps"] == call["steps"] == 7 and call["inputs"] == []
@@ -54,22 +54,22 @@ def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
     assert call["tags"] == {"artifact": ref.digest, "ledger_entries": str(paid.seq)}
 
 
-def test_an_internal_result_is_told_to_the_internal_parent(place, told):
+def test_an_internal_result_is_told_to_the_internal_parent(place, reported):
     with place.ledger() as ledger:
         look = ledger.look("scans", "d1gest", "a test", stage="a stage", run="run-1", code_version="1")
     tainted = make({look.hash: "INTERNAL"})
     child = make(parents=[tainted], kind=TunedModel)
-    assert child.label == "INTERNAL" and [call["parent"] for call in told] == ["hidden", "hidden"]
-    assert [call["label"] for call in told] == ["INTERNAL", "INTERNAL"]
-    assert told[1]["inputs"] == [("PublicModel", tainted.digest)]
+    assert child.label == "INTERNAL" and [call["parent"] for call in reported] == ["hidden", "hidden"]
+    assert [call["label"] for call in reported] == ["INTERNAL", "INTERNAL"]
+    assert reported[1]["inputs"] == [("PublicModel", tainted.digest)]
 
 
 @pytest.mark.parametrize("label", ["PUBLIC", "INTERNAL"])
-def test_what_stays_inside_or_is_public_is_shown_at_once(place, told, label):
+def test_what_stays_inside_or_is_public_is_shown_at_once(place, reported, label):
     with place.ledger() as ledger:
         look = ledger.look("scans", "d1gest", "a test", stage="a stage", run="run-1", code_version="1")
     ref = make({look.hash: "INTERNAL"} if label == "INTERNAL" else {})
-    (call,) = told
+    (call,) = reported
     assert (
         call["label"] == label
         and call["files"] == [place.store().folder(ref) / "facts.json"]
@@ -77,11 +77,11 @@ def test_what_stays_inside_or_is_public_is_shown_at_once(place, told, label):
     )
 
 
-def test_a_stage_that_fails_is_neither_kept_nor_told(place, told):
+def test_a_stage_that_fails_is_neither_kept_nor_told(place, reported):
     with pytest.raises(RuntimeError, match="out of memory"), draft_of(PublicModel, "a stage", CONTEXT) as draft:
         (draft.folder / "facts.json").write_text("half")
         raise RuntimeError("out of memory")
-    assert told == [] and list((place.home / "store" / "objects").iterdir()) == []
+    assert reported == [] and list((place.home / "store" / "objects").iterdir()) == []
 
 
 def test_a_result_is_not_lost_because_mlflow_went_away(place, monkeypatch, capsys):
@@ -94,11 +94,11 @@ def test_a_result_is_not_lost_because_mlflow_went_away(place, monkeypatch, capsy
         paid = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
     ref = make({paid.hash: "DP"})
     assert place.store().intact(ref) and ref.tracked == ""
-    told = " ".join(capsys.readouterr().err.split())
-    assert "a stage" in told and "MLflow" in told and "ConnectionError" in told
+    reported = " ".join(capsys.readouterr().err.split())
+    assert "a stage" in reported and "MLflow" in reported and "ConnectionError" in reported
 
 
-def test_an_input_that_is_damaged_is_not_read(place, told):
+def test_an_input_that_is_damaged_is_not_read(place, reported):
     ref = make()
     (place.store().root / "objects" / ref.digest / "facts.json").write_text("other")
     with (
@@ -115,14 +115,14 @@ def test_a_device_that_is_not_there_is_named(name):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "asked", "expected"),
+    ("gpus", "requested", "expected"),
     [(0, "auto", "cpu"), (1, "auto", "cuda"), (1, "cuda", "cuda"), (2, "cuda:1", "cuda:1"), (4, "cpu", "cpu")],
 )
-def test_a_device_that_is_there_is_taken(monkeypatch, gpus, asked, expected):
+def test_a_device_that_is_there_is_taken(monkeypatch, gpus, requested, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert device_of(Machine(device=asked)) == torch.device(expected)
-    assert on_gpu(Machine(device=asked)) == (expected != "cpu")
+    assert device_of(Machine(device=requested)) == torch.device(expected)
+    assert on_gpu(Machine(device=requested)) == (expected != "cpu")
 
 
 def test_threads_are_set_where_they_are_asked_for():

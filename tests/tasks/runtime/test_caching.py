@@ -107,10 +107,10 @@ def test_what_is_in_the_key(change):
     ids=["default", "other", "none"],
 )
 def test_the_method_in_the_settings_decides_whose_code_is_in_the_key(monkeypatch, given, expected):
-    asked = []
-    monkeypatch.setattr(caching, "code_digest", lambda function, extra: asked.append(extra) or "digest")
+    requested = []
+    monkeypatch.setattr(caching, "code_digest", lambda function, extra: requested.append(extra) or "digest")
     cache_key(stage_one, inputs(**given))
-    assert asked == [expected]
+    assert requested == [expected]
 
 
 BEFORE = {
@@ -172,11 +172,13 @@ def test_a_reference_counts_by_its_content_alone(wrap):
 
 
 def test_what_is_not_given_counts_as_its_default_as_it_does_for_prefect():
-    asked = (PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl"), 0, Machine())
+    requested = (PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl"), 0, Machine())
     given = public.train_autoencoder.given
-    assert given(*asked).key == given(*asked, backbone=None).key
-    everything = {"context": CONTEXT, **given(*asked).arguments}
-    assert caching._key(public.train_autoencoder.fn, None, everything) == given(*asked).key, "as Prefect works it out"
+    assert given(*requested).key == given(*requested, backbone=None).key
+    everything = {"context": CONTEXT, **given(*requested).arguments}
+    assert caching._key(public.train_autoencoder.fn, None, everything) == given(*requested).key, (
+        "as Prefect works it out"
+    )
 
 
 def test_another_autoencoder_is_another_key_all_the_way_down():
@@ -218,14 +220,14 @@ class FakeTask:
     """A Prefect task that is always found in the cache unless told to refresh."""
 
     ref: Samples
-    asked: list[bool] = field(default_factory=list)
+    calls: list[bool] = field(default_factory=list)
     refresh: bool = False
 
     def with_options(self, refresh_cache):
-        return FakeTask(self.ref, self.asked, refresh_cache)
+        return FakeTask(self.ref, self.calls, refresh_cache)
 
     def __call__(self, *_, return_state=False, **__):
-        self.asked.append(self.refresh)
+        self.calls.append(self.refresh)
         return SimpleNamespace(result=lambda: self.ref, name="Cached") if return_state else self.ref
 
 
@@ -255,14 +257,14 @@ def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expe
     monkeypatch.setattr(caching, "is_here", lambda stage, key: True)
     fake = FakeTask(Samples(digest="s" * 64, label="PUBLIC"))
     assert run_stage(call_of(fake), CONTEXT) == (fake.ref, intact)
-    assert fake.asked == expected
+    assert fake.calls == expected
 
 
 def test_a_hit_that_this_ledger_does_not_name_is_made_again_and_the_line_says_why(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(caching, "is_here", lambda stage, key: True)
     with home_at(tmp_path / "home"):
         fake = FakeTask(keep_samples(where().store(), entries={"0" * 64: "DP"}))
-        assert run_stage(call_of(fake), CONTEXT) == (fake.ref, False) and fake.asked == [False, True]
+        assert run_stage(call_of(fake), CONTEXT) == (fake.ref, False) and fake.calls == [False, True]
     assert "stand-in: made again: its ledger entries are not in this ledger" in capsys.readouterr().err
 
 
@@ -346,17 +348,17 @@ def read_public():
 def test_another_machine_finds_what_this_one_made_if_both_write_into_one_ledger(prefect_server, tmp_path, monkeypatch):
     """A machine is a home of its own; what it made lies in the shared store too."""
     monkeypatch.setenv("SFUMATO_STORE", f"file://{tmp_path}/share")
-    found = {}
+    actual = {}
     for name, ledger in (("one", "books"), ("two", "books"), ("three", "others")):
         with home_at(tmp_path / name), monkeypatch.context() as patch:
             patch.setenv("SFUMATO_LEDGER", f"sqlite:///{tmp_path}/{ledger}.db")
             patch.setenv("PREFECT_LOCAL_STORAGE_PATH", str(tmp_path / name / "results"))
             with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: tmp_path / name / "results"}):
                 configure()
-                found[name] = (*read_public(), where().store().root)
-    assert [cached for _, cached, _ in found.values()] == [False, True, False]
-    assert len({ref.digest for ref, *_ in found.values()}) == 1
-    ref, _, root = found["two"]
+                actual[name] = (*read_public(), where().store().root)
+    assert [cached for _, cached, _ in actual.values()] == [False, True, False]
+    assert len({ref.digest for ref, *_ in actual.values()}) == 1
+    ref, _, root = actual["two"]
     assert (root / "objects" / ref.digest / "manifest.json").is_file()
 
 

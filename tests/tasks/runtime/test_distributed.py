@@ -22,7 +22,7 @@ from tasks.inputs import Inputs, PublicParts
 from tasks.private import fine_tune, fine_tune_beside
 from tasks.runtime import distributed, environment
 from tasks.terms import Order, Terms
-from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tests.tasks.runtime.test_artifact import CONTEXT, place, reported  # noqa: F401 (fixtures)
 
 QUICK = [
     "data.share=0.065",
@@ -98,7 +98,7 @@ def tune(place, **changes):  # noqa: F811
 @pytest.mark.parametrize("comparison", [False, True])
 def test_the_other_process_joins_under_the_reservation_and_draws_for_its_own_part(
     place,  # noqa: F811
-    told,  # noqa: F811
+    reported,  # noqa: F811
     torchrun,
     monkeypatch,
     comparison,
@@ -130,11 +130,11 @@ def test_the_other_process_joins_under_the_reservation_and_draws_for_its_own_par
                 ledger.standing_open(next(e for e in ledger.entries() if e.kind == "reserve").hash, "digest")
 
 
-def test_alone_nobody_is_told_anything(place, told):  # noqa: F811
+def test_alone_nobody_is_told_anything(place, reported):  # noqa: F811
     assert tune(place).label == "DP" and distributed.helpers_of(None)("reservation") is None
 
 
-def test_what_the_others_cannot_see_is_refused(place, told, torchrun):  # noqa: F811
+def test_what_the_others_cannot_see_is_refused(place, reported, torchrun):  # noqa: F811
     torchrun(0, Company(0))
     machine = resolve("dp-sgd").machine.model_copy(update={"watch": True})
     with pytest.raises(BadInput, match="machine.watch does not go with torchrun, which started 2 processes"):
@@ -226,29 +226,29 @@ def two_processes(program, home):
     ]
 
 
-def ours(said):
+def ours(stated):
     """The lines of the command itself; torch warns in its own words before."""
-    return [line for line in said.splitlines() if line.startswith("sfumato: ")]
+    return [line for line in stated.splitlines() if line.startswith("sfumato: ")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first_process", [AT_WORK, AT_THE_MEETING], ids=["at work", "at the meeting"])
 def test_when_the_first_is_killed_another_one_says_so_in_one_line(first_process, tmp_path):
     first, other = two_processes(first_process, tmp_path)
-    _, said = other.communicate(timeout=300)
+    _, stated = other.communicate(timeout=300)
     first.communicate(timeout=300)
     assert first.returncode == -signal.SIGKILL and other.returncode == Stopped.exit_code
-    (line,) = ours(said)
-    assert line.startswith("sfumato: another process that torchrun started has ended"), said
-    assert "Traceback" not in said and said.rstrip().endswith(line)
+    (line,) = ours(stated)
+    assert line.startswith("sfumato: another process that torchrun started has ended"), stated
+    assert "Traceback" not in stated and stated.rstrip().endswith(line)
 
 
 @pytest.mark.slow
 def test_when_the_spot_check_of_a_helper_finds_mixed_records_the_whole_training_stops(tmp_path):
     first, other = two_processes(MIXING, tmp_path)
-    found, stopped = other.communicate(timeout=300)[1], first.communicate(timeout=300)[1]
-    assert (other.returncode, first.returncode) == (BadInput.exit_code, Stopped.exit_code), found + stopped
-    assert len(ours(found)) == len(ours(stopped)) == 1, found + stopped
-    assert ours(found)[0].startswith("sfumato: the network Mixes mixes private records")
+    result, stopped = other.communicate(timeout=300)[1], first.communicate(timeout=300)[1]
+    assert (other.returncode, first.returncode) == (BadInput.exit_code, Stopped.exit_code), result + stopped
+    assert len(ours(result)) == len(ours(stopped)) == 1, result + stopped
+    assert ours(result)[0].startswith("sfumato: the network Mixes mixes private records")
     assert ours(stopped)[0].startswith("sfumato: another process that torchrun started has ended")
-    assert "Traceback" not in found + stopped
+    assert "Traceback" not in result + stopped

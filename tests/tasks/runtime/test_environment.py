@@ -164,8 +164,8 @@ def test_the_pages_of_mlflow_are_those_of_its_server_or_those_that_are_served(fo
 
 
 def test_the_time_is_utc():
-    told = datetime.fromisoformat(now())
-    assert told.utcoffset() is not None and not told.utcoffset() and told.microsecond == 0
+    reported = datetime.fromisoformat(now())
+    assert reported.utcoffset() is not None and not reported.utcoffset() and reported.microsecond == 0
 
 
 def test_a_switch_that_makes_the_gpu_round_is_refused(folder, monkeypatch):

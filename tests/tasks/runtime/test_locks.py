@@ -142,11 +142,11 @@ def test_of_two_machines_the_second_waits_and_finds_what_the_first_has_paid_for(
     two = start(tmp_path, "two", postgres_url)
     assert waits(two) and reserved(postgres_url) == ["one"]
     (tmp_path / "go").touch()
-    (made, _), (found, _) = answers = [machine.communicate(timeout=PATIENCE_SECONDS) for machine in (one, two)]
+    (made, _), (result, _) = answers = [machine.communicate(timeout=PATIENCE_SECONDS) for machine in (one, two)]
     assert [machine.returncode for machine in (one, two)] == [0, 0], answers
-    assert made.split()[0] == "made" and found.split()[0] == "cached" and made.split()[1] == found.split()[1]
+    assert made.split()[0] == "made" and result.split()[0] == "cached" and made.split()[1] == result.split()[1]
     assert reserved(postgres_url) == ["one"]
-    assert (tmp_path / "two" / "store" / "objects" / found.split()[1] / "weights.json").is_file()
+    assert (tmp_path / "two" / "store" / "objects" / result.split()[1] / "weights.json").is_file()
 
 
 def test_a_machine_that_dies_gives_its_turn_to_the_next_which_pays_for_itself(tmp_path, postgres_url):
@@ -156,8 +156,8 @@ def test_a_machine_that_dies_gives_its_turn_to_the_next_which_pays_for_itself(tm
     assert waits(two)
     one.kill()
     one.communicate()
-    said, _ = two.communicate(timeout=PATIENCE_SECONDS)
-    assert said.split()[:2] == ["paid", "made"] and reserved(postgres_url) == ["one", "two"]
+    stated, _ = two.communicate(timeout=PATIENCE_SECONDS)
+    assert stated.split()[:2] == ["paid", "made"] and reserved(postgres_url) == ["one", "two"]
 
 
 def test_names_are_held_one_by_one_beside_the_ledger_itself(postgres_url):
@@ -179,18 +179,18 @@ def test_a_ledger_that_is_away_is_one_line(postgres_server, postgres_url):
 
 
 def test_without_a_server_or_a_store_nobody_waits_for_other_machines(tmp_path, monkeypatch):
-    asked = []
+    requested = []
 
     @contextlib.contextmanager
     def listening(url, name, waiting):
-        asked.append((url, name))
+        requested.append((url, name))
         yield
 
     monkeypatch.setattr(locks, "queueing", listening)
     place = Where(home=tmp_path, ledger_url="postgresql://host/ledger", tracking_uri="", data=tmp_path, keys=KEYS)
     with turn_everywhere(place, "key", ""):
-        assert asked == [] and taken(tmp_path / "locks" / "key")
+        assert requested == [] and taken(tmp_path / "locks" / "key")
     with turn_everywhere(replace(place, shared_store="s3://bucket"), "key", ""):
-        assert asked == [("postgresql://host/ledger", "key")] and taken(tmp_path / "locks" / "key")
-    with queueing(f"sqlite:///{tmp_path}/ledger.db", "key", lambda: asked.append("waiting")):
-        assert len(asked) == 1 and not (tmp_path / "ledger.db").exists()
+        assert requested == [("postgresql://host/ledger", "key")] and taken(tmp_path / "locks" / "key")
+    with queueing(f"sqlite:///{tmp_path}/ledger.db", "key", lambda: requested.append("waiting")):
+        assert len(requested) == 1 and not (tmp_path / "ledger.db").exists()

@@ -95,9 +95,9 @@ def test_two_workers_of_a_cluster_write_into_the_ledger_of_the_run(prefect_serve
         pytest.skip(f"{runner} is missing: pip install 'sfumato[scale]'")
     (folder := home / "meeting").mkdir()
     pieces = [partial(look, number, 2, folder) for number in range(2)]
-    found = side_by_side("pieces", Machine(runner=runner, workers=2), pieces)
-    assert [number for number, _ in found] == [0, 1]
-    assert len({pid for _, pid in found} - {os.getpid()}) == 2
+    result = side_by_side("pieces", Machine(runner=runner, workers=2), pieces)
+    assert [number for number, _ in result] == [0, 1]
+    assert len({pid for _, pid in result} - {os.getpid()}) == 2
     with where().ledger() as ledger:
         assert {entry.body["reason"] for entry in ledger.entries()} == {"piece 0", "piece 1"}
         assert ledger.verify() == []

@@ -21,10 +21,10 @@ class Work:
 
 
 @pytest.mark.parametrize(
-    ("pace", "images", "said"), [(2.5, 0, "2.5 steps/s"), (2.5, 256, "640 images/s"), (None, 256, ""), (0, 0, "")]
+    ("pace", "images", "stated"), [(2.5, 0, "2.5 steps/s"), (2.5, 256, "640 images/s"), (None, 256, ""), (0, 0, "")]
 )
-def test_speed_is_in_images_where_these_are_known(pace, images, said):
-    assert speed(Work(pace), images) == said
+def test_speed_is_in_images_where_these_are_known(pace, images, stated):
+    assert speed(Work(pace), images) == stated
 
 
 def test_work_in_one_step_has_no_speed():
@@ -53,9 +53,9 @@ def test_a_log_hears_how_far_the_work_is_and_a_terminal_does_not(monkeypatch, ca
             show(1, 4)
             time.sleep(0.4)
             show(4, 4)
-        said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("training: ")]
-        assert bool(said) is not terminal
-        assert terminal or said[0].startswith("training: 25 %, 1 of 4")
+        stated = [line for line in capsys.readouterr().out.splitlines() if line.startswith("training: ")]
+        assert bool(stated) is not terminal
+        assert terminal or stated[0].startswith("training: 25 %, 1 of 4")
         time.sleep(0.2)
         assert "training: " not in capsys.readouterr().out, "nothing once the work is done"
 
@@ -79,8 +79,8 @@ def test_prefect_is_told_too(prefect_server, monkeypatch):
     whole()
     with get_client(sync_client=True) as client:
         key = ArtifactFilterKey(any_=["progress-a-test-of-progress"])
-        (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(key=key))
-    assert found.data == 100 and re.fullmatch(r"a test of progress: 4 of 4, [\d,]+ images/s", found.description)
+        (result,) = client.read_artifacts(artifact_filter=ArtifactFilter(key=key))
+    assert result.data == 100 and re.fullmatch(r"a test of progress: 4 of 4, [\d,]+ images/s", result.description)
 
 
 def test_what_the_terminal_shows_stands_in_the_log_of_the_run_at_work(prefect_server, monkeypatch, capsys):

@@ -32,7 +32,7 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def told(monkeypatch) -> list[dict]:
+def reported(monkeypatch) -> list[dict]:
     """What MLflow would have been told."""
     calls = []
 
@@ -51,14 +51,14 @@ def begin(name="scans", **changes):
     return Journal.begin(settings, PRIVATE.model_copy(update={"name": name}))
 
 
-def test_a_run_has_a_folder_whose_name_tells_what_it_is(place, told):
+def test_a_run_has_a_folder_whose_name_tells_what_it_is(place, reported):
     book = begin()
     stamp, rest = book.context.run[:15], book.context.run[16:]
     assert stamp.replace("-", "").isdigit() and rest == "rapid-scans-eps3"
     assert [path.name for path in place.runs.iterdir()] == [book.context.run]
 
 
-def test_runs_of_the_same_second_get_names_of_their_own(place, told, monkeypatch):
+def test_runs_of_the_same_second_get_names_of_their_own(place, reported, monkeypatch):
     monkeypatch.setattr(
         run, "datetime", SimpleNamespace(now=lambda zone: SimpleNamespace(strftime=lambda form: "20260101-120000"))
     )
@@ -68,27 +68,27 @@ def test_runs_of_the_same_second_get_names_of_their_own(place, told, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["ward/7", "../../outside", "a b", ".hidden", "x" * 300])
-def test_a_name_in_the_ledger_cannot_lead_out_of_the_runs(place, told, name):
+def test_a_name_in_the_ledger_cannot_lead_out_of_the_runs(place, reported, name):
     book = begin(name)
     assert [path.name for path in place.runs.iterdir()] == [book.context.run]
     assert {path.name for path in place.home.iterdir()} == {"runs", "prefect", "results", "mlflow"}
 
 
-def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(place, told):
+def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(place, reported):
     book = begin()
-    assert [call["label"] for call in told] == ["PUBLIC", "INTERNAL"]
+    assert [call["label"] for call in reported] == ["PUBLIC", "INTERNAL"]
     assert book.context.parents == {"PUBLIC": "run-1", "DP": "run-1", "INTERNAL": "run-2"}
-    assert PRIVATE_PATH not in repr(told) and "ward-7" not in repr(told)
-    assert told[0]["params"]["data"]["public"] == "public images+public images+glyphs"
-    assert {call["name"] for call in told} == {book.context.run}
-    assert told[0]["tags"]["data"] == "scans" and told[0]["params"]["data"]["private"] == "scans"
+    assert PRIVATE_PATH not in repr(reported) and "ward-7" not in repr(reported)
+    assert reported[0]["params"]["data"]["public"] == "public images+public images+glyphs"
+    assert {call["name"] for call in reported} == {book.context.run}
+    assert reported[0]["tags"]["data"] == "scans" and reported[0]["params"]["data"]["private"] == "scans"
 
 
 # Stages
 
 
 @pytest.fixture
-def book(place, told):
+def book(place, reported):
     return begin()
 
 
@@ -179,7 +179,7 @@ def test_a_stage_that_fails_leaves_no_line(book, monkeypatch):
     assert book.stages == []
 
 
-def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, monkeypatch):
+def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, reported, monkeypatch):
     book, samples = begin(), keep_samples(place.store())
     there = []
     monkeypatch.setattr(run, "is_cached", lambda *_, **__: bool(there))
@@ -192,7 +192,7 @@ def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, 
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_run_that_was_refused_leaves_a_folder_only_with_something_in_it(place, told, written):
+def test_a_run_that_was_refused_leaves_a_folder_only_with_something_in_it(place, reported, written):
     book = begin()
     folder = place.runs / book.context.run
     with pytest.raises(Refused), book.until_the_end():
@@ -212,7 +212,9 @@ def test_a_run_that_was_refused_leaves_a_folder_only_with_something_in_it(place,
     ],
     ids=["ended", "refused", "stopped", "interrupted"],
 )
-def test_mlflow_is_told_how_a_run_ended_and_the_reason_stays_inside(place, told, monkeypatch, error, status, reason):
+def test_mlflow_is_told_how_a_run_ended_and_the_reason_stays_inside(
+    place, reported, monkeypatch, error, status, reason
+):
     ends = {}
     monkeypatch.setattr(Tracker, "end", lambda self, run, status, why: ends.update({run: (status, dict(why))}))
     book = begin()

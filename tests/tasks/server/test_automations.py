@@ -57,8 +57,8 @@ def test_with_an_address_there_is_one_more_and_without_it_goes(client):
     set_up(api, webhook)
     made = there(client)
     assert set(made) == {*NAMES, NOTIFY}
-    told = {name for name, one in made.items() if "webhook" in one.actions[0].type}
-    assert told == {NOTIFY, "sfumato-budget", "sfumato-audit"}
+    reported = {name for name, one in made.items() if "webhook" in one.actions[0].type}
+    assert reported == {NOTIFY, "sfumato-budget", "sfumato-audit"}
     set_up(api)
     assert set(there(client)) == NAMES and there(client)["sfumato-budget"].actions[0].type == "do-nothing"
 
@@ -67,19 +67,19 @@ def test_a_budget_that_is_nearly_spent_sets_its_automation_off(client, tmp_path)
     set_up(PREFECT_API_URL.value())
 
     @flow(persist_result=False)
-    def told(record) -> None:
+    def reported(record) -> None:
         events.tell_spent(record)
 
     total = {"epsilon": 8.0, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": 2.0}
     record = make_record(tmp_path, spent_total=total)
-    told(record)
+    reported(record)
     wanted = EventFilter(
         event=EventNameFilter(name=["prefect.automation.triggered"]), occurred=EventOccurredFilter()
     ).model_dump(mode="json", exclude_unset=True)
     deadline, names = time.monotonic() + PATIENCE_SECONDS, []
     while not names and time.monotonic() < deadline:
-        found = client.request("POST", "/events/filter", json={"filter": wanted}).json()["events"]
-        names = [one["resource"]["prefect.resource.name"] for one in found]
+        result = client.request("POST", "/events/filter", json={"filter": wanted}).json()["events"]
+        names = [one["resource"]["prefect.resource.name"] for one in result]
         time.sleep(0.5)
     assert names == ["sfumato-budget"]
 
@@ -110,27 +110,27 @@ def test_a_run_that_gives_no_sign_of_life_any_more_is_called_crashed(client, mon
     ("spent", "left", "tells"), [(8.0, 2.0, True), (7.9, 2.1, False), (9.0, None, False), (None, 1.0, False)]
 )
 def test_it_is_told_from_four_fifths_on(monkeypatch, tmp_path, spent, left, tells):
-    told = []
+    reported = []
     monkeypatch.setattr(
-        events, "_tell", lambda event, resource, payload: told.append((event, resource, payload["text"]))
+        events, "_tell", lambda event, resource, payload: reported.append((event, resource, payload["text"]))
     )
     total = {"epsilon": spent, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": left}
     events.tell_spent(make_record(tmp_path, spent_total=total))
-    assert bool(told) == tells
+    assert bool(reported) == tells
     if tells:
-        assert told == [
+        assert reported == [
             (events.BUDGET, "sfumato.set.scans", "the budget of 'scans' is nearly spent: epsilon 8 of 10, 2 left")
         ]
 
 
 def test_of_an_audit_only_that_it_refutes_is_told(monkeypatch, tmp_path):
-    told = []
-    monkeypatch.setattr(events, "_tell", lambda *given: told.append(given))
+    reported = []
+    monkeypatch.setattr(events, "_tell", lambda *given: reported.append(given))
     for refuted in (False, True):
         monkeypatch.setattr(Audit, "refuted", property(lambda _, refuted=refuted: refuted))
         events.tell_refuted(make_record(tmp_path, audit=Audit.model_construct()))
     events.tell_refuted(make_record(tmp_path))
-    assert [(event, set(payload)) for event, _, payload in told] == [(events.AUDIT, {"run", "text"})]
+    assert [(event, set(payload)) for event, _, payload in reported] == [(events.AUDIT, {"run", "text"})]
 
 
 def test_without_a_server_nothing_is_told(monkeypatch, tmp_path):

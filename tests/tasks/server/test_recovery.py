@@ -54,9 +54,9 @@ def place(tmp_path):
 def deployment(client, api):
     """A deployment whose runs wait in the pool of this home's worker."""
     make_pool(api)
-    found = client.create_deployment(client.create_flow(work), name="some", work_pool_name=POOL, path=".")
-    yield found
-    client.delete_deployment(found)
+    result = client.create_deployment(client.create_flow(work), name="some", work_pool_name=POOL, path=".")
+    yield result
+    client.delete_deployment(result)
 
 
 def ended(client: SyncPrefectClient, run) -> bool:
@@ -91,8 +91,8 @@ def test_a_run_whose_process_died_ends_with_one_line_and_frees_the_gpu(client, a
     assert mend(place, api) == [] and not ended(client, run), "it lives"
     holder.kill()
     holder.wait()
-    (told,) = mend(place, api)
-    assert told == f"{run.name}: {GONE}" and "\n" not in told
+    (reported,) = mend(place, api)
+    assert reported == f"{run.name}: {GONE}" and "\n" not in reported
     assert ended(client, run) and not sign_of(place.home, run.id).exists()
     again = client.increment_concurrency_slots_with_lease([f"tag:{GPU}"], 1, "concurrency", 3600)
     assert again.status_code == 200, "the turn on the GPU is free"

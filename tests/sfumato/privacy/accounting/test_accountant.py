@@ -333,9 +333,9 @@ def test_calibration_beside_a_histogram_and_of_one():
     ],
 )
 def test_each_price_names_what_computed_it(events, name):
-    found = priced(events, DELTA, "replace_one")
-    assert found.accountant == name
-    assert found.epsilon == epsilon(events, DELTA, "replace_one")
+    result = priced(events, DELTA, "replace_one")
+    assert result.accountant == name
+    assert result.epsilon == epsilon(events, DELTA, "replace_one")
 
 
 # ------------------------------------------------------------------------------------------------------------- laws

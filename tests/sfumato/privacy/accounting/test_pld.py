@@ -82,8 +82,8 @@ def test_never_below_the_exact_gaussian(noise, steps, entries, delta):
     many = [Step((1 + 1e-4 * i) / noise, 1 - 1e-13, steps) for i in range(entries)]
     exact = unsampled_epsilon([], many, delta, "add_remove")
     for pair in pld._PAIRS["add_remove"]:  # without the cap at the exact price
-        found = pld._pair_epsilon(pair, 0.0, many, delta)
-        assert exact * (1 - 1e-9) <= found <= exact * 1.01
+        result = pld._pair_epsilon(pair, 0.0, many, delta)
+        assert exact * (1 - 1e-9) <= result <= exact * 1.01
 
 
 some = st.lists(
@@ -129,12 +129,12 @@ def test_order_and_wording_do_not_matter(relation):
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_thousands_of_long_runs_stay_finite_and_tight(relation):
     steps = mix(3000, (20.0, 200.0), (1e-4, 1e-3), (1e5, 1e6))
-    found = grid_epsilon([], steps, DELTA, relation)
+    result = grid_epsilon([], steps, DELTA, relation)
     # So many small losses are a Gaussian: per step, the spread is rate^2 (e^(mu^2) - 1), four times that for an exchange.
     factor = 4 if relation == "replace_one" else 1
     limit = gdp_epsilon(math.sqrt(factor * math.fsum(c * q * q * math.expm1(mu * mu) for mu, q, c in steps)), DELTA)
-    assert found == pytest.approx(limit, rel=0.01)
-    assert found <= grid_epsilon([], steps, 1e-8, relation) < 3 * found
+    assert result == pytest.approx(limit, rel=0.01)
+    assert result <= grid_epsilon([], steps, 1e-8, relation) < 3 * result
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

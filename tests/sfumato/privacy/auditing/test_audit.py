@@ -27,8 +27,8 @@ def coins(count, *, seed=0):
 def responses(included, epsilon, rng):
     """Randomised response on each coin: exactly epsilon-DP, and nothing is more telling."""
     honest = rng.random(len(included)) < expit(epsilon)
-    told = np.where(honest, included, ~included)
-    return told + rng.random(len(included)) / 2
+    reported = np.where(honest, included, ~included)
+    return reported + rng.random(len(included)) / 2
 
 
 def slow_chance(canaries, guesses, correct, q, delta):
@@ -56,8 +56,8 @@ def test_the_chance_is_the_theorems(canaries, data, odds, delta):
     guesses = data.draw(some.integers(1, canaries))
     correct = data.draw(some.integers(0, guesses))
     expected = slow_chance(canaries, guesses, correct, odds / (1 + odds), delta)
-    found = chance(canaries, guesses, correct, math.log(odds), delta=float(delta))
-    assert found == pytest.approx(float(expected), rel=1e-9, abs=1e-15)
+    result = chance(canaries, guesses, correct, math.log(odds), delta=float(delta))
+    assert result == pytest.approx(float(expected), rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("delta", [0, 1e-4, 1 / 200])
@@ -79,10 +79,10 @@ def test_all_right_without_delta_is_a_closed_form(guesses):
 
 
 def test_the_bound_is_where_the_chance_meets_the_level():
-    found = refuted_epsilon(100, 50, 45, delta=1e-4, level=0.05)
-    assert chance(100, 50, 45, found, delta=1e-4) == pytest.approx(0.05, abs=1e-5)
+    result = refuted_epsilon(100, 50, 45, delta=1e-4, level=0.05)
+    assert chance(100, 50, 45, result, delta=1e-4) == pytest.approx(0.05, abs=1e-5)
     assert refuted_epsilon(100, 50, 25, delta=0, level=0.05) == 0
-    assert refuted_epsilon(100, 50, 45, delta=1e-3, level=0.05) < found, "delta costs"
+    assert refuted_epsilon(100, 50, 45, delta=1e-3, level=0.05) < result, "delta costs"
 
 
 def test_several_numbers_of_guesses_cost_a_bonferroni_correction():
@@ -126,8 +126,8 @@ def test_with_every_coin_guessed_the_bound_comes_close():
 
 def test_random_scores_refute_nothing():
     rng = np.random.default_rng(3)
-    found = [epsilon_lower_bound(rng.random(200), coins(200, seed=i), delta=1e-5).epsilon for i in range(40)]
-    assert sum(value == 0 for value in found) >= 37
+    result = [epsilon_lower_bound(rng.random(200), coins(200, seed=i), delta=1e-5).epsilon for i in range(40)]
+    assert sum(value == 0 for value in result) >= 37
 
 
 def test_a_mechanism_that_fails_with_chance_delta_is_allowed_for():
@@ -184,9 +184,9 @@ def audit(**changes):
 
 
 def test_an_audit_survives_json_and_refutes_a_certificate_below_its_bound():
-    found = audit()
-    assert Audit.model_validate_json(found.model_dump_json()) == found
-    assert found.bound.epsilon > 2.5 and found.refuted and not found.passed
+    result = audit()
+    assert Audit.model_validate_json(result.model_dump_json()) == result
+    assert result.bound.epsilon > 2.5 and result.refuted and not result.passed
     assert not audit(certificate=5.0).refuted and audit(certificate=5.0).passed
     assert audit(certificate=None).refuted, "then the claim is what would be answered for"
     assert not audit(certificate=None, claim=None).refuted and not audit(bound=None).refuted

@@ -74,12 +74,12 @@ def test_close_pictures_are_those_of_a_slow_search():
     for reference in (None, others):
         slow = []
         for a, one in enumerate(pictures):
-            told = [
+            reported = [
                 (float(np.sqrt((((one.astype(float) - other) / 127.5) ** 2).mean())), a, b)
                 for b, other in enumerate(pictures if reference is None else reference)
                 if reference is not None or a != b
             ]
-            slow.append(min(told))
+            slow.append(min(reported))
         limit = float(np.median([distance for distance, _, _ in slow]))
         wanted = [(a, b) for distance, a, b in sorted(slow) if distance <= limit + 1e-6]
         assert close(pictures, reference, limit + 1e-6) == wanted
@@ -98,10 +98,10 @@ def test_the_look_is_in_the_ledger_and_binds_no_content(tmp_path, planted):
     secret = PrivateSet(name="scans", source=str(planted[0]))
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock, KEYS) as ledger:
         terms = {"run": "check", "stage": "check", "purpose": "data sheet", "code_version": "1"}
-        asked = Access(ledger=ledger, private=secret, relation="add_remove", delta=0.0, **terms)
-        _, entries = sheet_of(asked, None)
+        requested = Access(ledger=ledger, private=secret, relation="add_remove", delta=0.0, **terms)
+        _, entries = sheet_of(requested, None)
         (planted[0] / "odd" / "p9_text.png").unlink()
-        sheet_of(asked, None)
+        sheet_of(requested, None)
         assert list(entries.values()) == ["INTERNAL"] and [e.kind for e in ledger.entries()] == ["look", "look"]
         assert not any("digest" in entry.body for entry in ledger.entries()) and ledger.verify() == []
         assert ledger.total("scans").spends == 0
@@ -129,5 +129,5 @@ def test_many_pairs_are_counted_and_some_named(tmp_path, planted):
     (tmp_path / "x" / "a").mkdir(parents=True)
     for at in range(SHOWN + 6):
         shutil.copy(planted[0] / "even" / "p0_0.png", tmp_path / "x" / "a" / f"{at:02}.png")
-    found = data_sheet("x", sources.inspect(tmp_path / "x")).duplicates
-    assert found.pairs == SHOWN + 5 and len(found.named) == SHOWN
+    result = data_sheet("x", sources.inspect(tmp_path / "x")).duplicates
+    assert result.pairs == SHOWN + 5 and len(result.named) == SHOWN

@@ -32,7 +32,7 @@ def ledger(tmp_path):
 
 
 def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
-    trained, made, asked = [], [], []
+    trained, made, requested = [], [], []
 
     def train_judge(x, y, **others):
         trained.append((x, y))
@@ -43,7 +43,7 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
         return "the bench"
 
     def judge(x, y, bench, **others):
-        asked.append((len(x), len(y), bench))
+        requested.append((len(x), len(y), bench))
         return f"row of {len(x)}"
 
     monkeypatch.setattr(scores, "train_judge", train_judge)
@@ -54,17 +54,17 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
         relation="add_remove", delta=1e-5,
     )  # fmt: skip
     sets = {"a": (torch.zeros(3, 1, 8, 8), torch.zeros(3)), "b": (torch.zeros(5, 1, 8, 8), torch.zeros(5))}
-    found = judged(
+    result = judged(
         access, sets, classes=10, extractor="public eyes", how=Evaluation(), seed=0, device=torch.device("cpu"), shown=2
     )
-    rows, entries = found.rows, found.entries
+    rows, entries = result.rows, result.entries
     assert rows == {"a": "row of 3", "b": "row of 5", REAL: "row of 50"}
     test = door.read(DIGITS, "test")
-    assert found.real.labels.tolist() == [label for label in range(10) for _ in range(2)]
-    assert np.array_equal(found.real.pixels[0], test.pixels[test.labels == 0][0])
+    assert result.real.labels.tolist() == [label for label in range(10) for _ in range(2)]
+    assert np.array_equal(result.real.pixels[0], test.pixels[test.labels == 0][0])
     assert (
         made == [(360, 360, "the judge", "public eyes", Evaluation())]
-        and [bench for *_, bench in asked] == ["the bench"] * 3
+        and [bench for *_, bench in requested] == ["the bench"] * 3
     )
     ((x, y),) = trained
     assert torch.equal(x, to_unit(door.read(DIGITS, "train").pixels)) and len(y) == 50
@@ -76,18 +76,18 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
 
 
 def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypatch):
-    asked = {}
+    requested = {}
 
     class Halved(Halves):
         def decode(self, z):
             return (z * 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
 
     def ceiling(train, test, bench, **others):
-        asked["train"], asked["test"] = train, test
+        requested["train"], requested["test"] = train, test
         return "the best"
 
     def make_bench(x, y, **others):
-        asked["further"] = others["further"]
+        requested["further"] = others["further"]
         return "the bench"
 
     monkeypatch.setattr(scores, "train_judge", lambda *_, **__: "the judge")
@@ -95,9 +95,9 @@ def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypat
     monkeypatch.setattr(scores, "judge", lambda *_, **__: "a row")
     monkeypatch.setattr(scores, "ceiling", ceiling)
     how = {"classes": 10, "extractor": "eyes", "how": Evaluation(images=20), "seed": 0, "device": torch.device("cpu")}
-    found = judged(access_to(ledger), {}, **how, shown=1, codec=Halved())
-    assert found.rows == {REAL: "a row", CEILING: "the best"} and list(asked["further"]) == ["frechet_latents"]
-    (train, _), (test, labels) = asked["train"], asked["test"]
+    result = judged(access_to(ledger), {}, **how, shown=1, codec=Halved())
+    assert result.rows == {REAL: "a row", CEILING: "the best"} and list(requested["further"]) == ["frechet_latents"]
+    (train, _), (test, labels) = requested["train"], requested["test"]
     real = door.read(DIGITS, "test")
     assert len(train) == 20 and np.array_equal(labels.numpy(), real.labels)
     blocks = to_unit(real.pixels)[..., ::2, ::2].repeat_interleave(2, 2).repeat_interleave(2, 3)
@@ -163,11 +163,11 @@ def test_attacking_a_model_and_its_images_is_two_looks(ledger):
     schedule = make_schedule(Schedule(timesteps=40))
     models = Models(schedule, Silence(), Leak(schedule))
     images = door.read(DIGITS, "train").subset(slice(0, 30))
-    found, entries = attacked(access_to(ledger), images, models, seed=0, device=torch.device("cpu"))
-    by_name = {row.name: row for row in found}
-    assert {COMBINED, CONTROL, NEAREST} < set(by_name) and len(found) == len(attack_times(40)) + 3
+    result, entries = attacked(access_to(ledger), images, models, seed=0, device=torch.device("cpu"))
+    by_name = {row.name: row for row in result}
+    assert {COMBINED, CONTROL, NEAREST} < set(by_name) and len(result) == len(attack_times(40)) + 3
     assert by_name[COMBINED].auc > 0.9 and by_name[NEAREST].auc > 0.7 and by_name[CONTROL].auc < 0.9
-    assert {(row.members, row.others) for row in found} == {(50, 360)} and ATTACKED > 360
+    assert {(row.members, row.others) for row in result} == {(50, 360)} and ATTACKED > 360
     assert entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
     looks = ledger.entries()
     assert [entry.kind for entry in looks] == ["look", "look"] and ledger.total("digits").epsilon == 0
@@ -194,9 +194,9 @@ def test_a_model_of_latents_is_attacked_in_latents_and_its_images_in_pixels(ledg
 
     images = door.read(DIGITS, "train").subset(slice(0, 30))
     models, terms = Models(schedule, Watch(), Watch()), {"seed": 0, "device": torch.device("cpu")}
-    found, _ = attacked(access_to(ledger), images, models, codec=Halves(), **terms)
+    result, _ = attacked(access_to(ledger), images, models, codec=Halves(), **terms)
     plain, _ = attacked(access_to(ledger), images, None, **terms)
-    assert shapes == {(1, 4, 4)} and found[-1] == plain[0]
+    assert shapes == {(1, 4, 4)} and result[-1] == plain[0]
 
 
 def test_images_alone_are_attacked_where_no_model_is_released(ledger):
@@ -217,13 +217,13 @@ def test_the_copy_check_looks_twice_and_shows_the_pairs(ledger):
     images = ImageSet(
         np.concatenate([test.pixels[:40] // 2 + 50, train.pixels[7:8]]), np.zeros(41, np.int64), train.classes
     )
-    found = copied(access_to(ledger), images)
-    assert not found.check.passed and found.check.unexplained == 1
-    assert (found.check.closest[0].image, found.check.closest[0].record) == (40, 7)
-    assert found.pairs.shape == (10, 2, 1, 8, 8) and found.pairs.dtype == np.uint8
-    assert np.array_equal(found.pairs[0, 0], found.pairs[0, 1])
-    for pair, (image, record) in zip(found.check.closest, found.pairs, strict=True):
+    result = copied(access_to(ledger), images)
+    assert not result.check.passed and result.check.unexplained == 1
+    assert (result.check.closest[0].image, result.check.closest[0].record) == (40, 7)
+    assert result.pairs.shape == (10, 2, 1, 8, 8) and result.pairs.dtype == np.uint8
+    assert np.array_equal(result.pairs[0, 0], result.pairs[0, 1])
+    for pair, (image, record) in zip(result.check.closest, result.pairs, strict=True):
         assert np.array_equal(image, images.pixels[pair.image]) and np.array_equal(record, train.pixels[pair.record])
-    assert len(found.to_train) == len(found.to_test) == 41
-    assert found.entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
+    assert len(result.to_train) == len(result.to_test) == 41
+    assert result.entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
     assert all("look for copies" in entry.body["reason"] for entry in ledger.entries())

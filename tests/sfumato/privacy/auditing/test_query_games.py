@@ -160,28 +160,28 @@ def test_noise_on_a_part_of_the_second_moments_is_found(monkeypatch, diagonal):
     real = class_moments.noised
 
     def partly(values, **given):
-        found = real(values, **given)
+        result = real(values, **given)
         if values[0].ndim == 1:  # a packed matrix
             size = math.isqrt(2 * values[0].numel())
             row, column = torch.triu_indices(size, size)
-            found = [
-                torch.where((row == column) == diagonal, one, value) for one, value in zip(found, values, strict=True)
+            result = [
+                torch.where((row == column) == diagonal, one, value) for one, value in zip(result, values, strict=True)
             ]
-        return found
+        return result
 
     monkeypatch.setattr(class_moments, "noised", partly)
     assert fit_of("class moments")[0].faults
 
 
 def test_one_noise_for_the_second_moments_of_all_classes_is_found(monkeypatch):
-    real, kept = class_moments.noised, []
+    real, retained = class_moments.noised, []
 
     def again(values, **given):
         if values[0].ndim > 1:
-            kept.clear()
+            retained.clear()
             return real(values, **given)
-        kept.append(real([0 * values[0]], **given)[0])
-        return [values[0] + kept[0]]
+        retained.append(real([0 * values[0]], **given)[0])
+        return [values[0] + retained[0]]
 
     monkeypatch.setattr(class_moments, "noised", again)
     assert "the noise of one tensor comes again in another" in fit_of("class moments")[0].faults
@@ -215,11 +215,11 @@ def test_centres_that_know_the_sums_before_their_noise_are_found(monkeypatch):
 
 
 def test_queries_of_earlier_kinds_are_not_played():
-    found = queries_of([Gaussian(noise_multiplier=3.0)], [COUNTS], MOMENTS.paid[:2], [GRADIENTS], None, each=2)
-    assert [query.what for query in found] == ["class votes", "paid judge"]
+    result = queries_of([Gaussian(noise_multiplier=3.0)], [COUNTS], MOMENTS.paid[:2], [GRADIENTS], None, each=2)
+    assert [query.what for query in result] == ["class votes", "paid judge"]
     sampled = SubsampledGaussian(noise_multiplier=3.0, sample_rate=0.5, steps=2)
-    found = queries_of([], [], [], [], None, each=1, central=[SUMS, sampled])
-    assert [query.what for query in found] == ["central images"], "coins of samples are not known to a game"
+    result = queries_of([], [], [], [], None, each=1, central=[SUMS, sampled])
+    assert [query.what for query in result] == ["central images"], "coins of samples are not known to a game"
 
 
 def test_a_round_of_k_means_that_counts_every_record_of_a_group_in_full_is_found(monkeypatch):

@@ -67,8 +67,8 @@ def test_noise_that_is_missing_on_one_tensor_is_found(monkeypatch):
 
 
 def test_noise_that_comes_again_is_found(monkeypatch):
-    kept = {}
-    noise_times(monkeypatch, lambda name, noise: kept.setdefault(name, noise))
+    retained = {}
+    noise_times(monkeypatch, lambda name, noise: retained.setdefault(name, noise))
     assert "the noise of one step comes again in another" in tried().faults
 
 
@@ -108,11 +108,11 @@ def test_records_that_take_part_too_often_are_found(monkeypatch):
 
 def test_standard_normal_noise_is_hardly_ever_found_faulty():
     generator = torch.Generator().manual_seed(0)
-    found = 0
+    result = 0
     for _ in range(200):
         steps = [[torch.randn(n, generator=generator) for n in (300, 40, 7, 1)] for _ in range(8)]
-        found += bool(noise_faults(steps)[2])
-    assert found <= 2, f"{200 * FALSE_ALARM} expected"
+        result += bool(noise_faults(steps)[2])
+    assert result <= 2, f"{200 * FALSE_ALARM} expected"
 
 
 def test_noise_that_is_two_in_a_hundred_too_small_is_found_among_a_million_numbers():

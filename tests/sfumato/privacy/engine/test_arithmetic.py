@@ -131,9 +131,9 @@ def test_a_network_in_half_precision_keeps_to_the_clip():
     part = pictures(4, 2).map(lambda field: field.bfloat16() if field.is_floating_point() else field)
     for record in range(4):
         alone = part.map(lambda field, at=record: field[at : at + 1])
-        found = clipped_sum(model, dict(model.named_parameters()), alone, clip=1e-2, chunk=1)
-        assert all(value.dtype == torch.float32 for value in found.values())
-        assert 0.9e-2 < float(norm(found)) <= 1e-2 * (1 + 1e-6)
+        result = clipped_sum(model, dict(model.named_parameters()), alone, clip=1e-2, chunk=1)
+        assert all(value.dtype == torch.float32 for value in result.values())
+        assert 0.9e-2 < float(norm(result)) <= 1e-2 * (1 + 1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -72,13 +72,13 @@ def test_the_sum_is_that_of_a_loop_over_records(kind, draws, chunk, groups):
     each = [{name: gradient[name] for name in trainable} for gradient in loop(kind, 11, draws)]
     norms = sorted(float(norm(gradient)) for gradient in each)
     clip = (norms[3] + norms[4]) / 2  # some are scaled down, some are not
-    expected, found = clipped(each, clip), clipped_sum(model, trainable, examples, clip=clip, chunk=chunk)
-    assert set(found) == set(trainable), "frozen groups have no gradient"
+    expected, result = clipped(each, clip), clipped_sum(model, trainable, examples, clip=clip, chunk=chunk)
+    assert set(result) == set(trainable), "frozen groups have no gradient"
     scale = float(norm(expected))
-    assert float(norm({name: found[name] - expected[name] for name in expected})) < 1e-4 * scale
+    assert float(norm({name: result[name] - expected[name] for name in expected})) < 1e-4 * scale
     for name, value in expected.items():
-        assert found[name].dtype == torch.float32 and found[name].shape == value.shape
-        torch.testing.assert_close(found[name].double(), value, rtol=1e-4, atol=1e-5 * scale)
+        assert result[name].dtype == torch.float32 and result[name].shape == value.shape
+        torch.testing.assert_close(result[name].double(), value, rtol=1e-4, atol=1e-5 * scale)
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -95,9 +95,9 @@ def test_copies_are_averaged_before_clipping(kind):
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_no_records_sum_to_zeros(kind):
     model, trainable = awake(kind, ("rows", "film"))
-    found = clipped_sum(model, trainable, digits(4, 3).map(lambda field: field[:0]), clip=1.0, chunk=8)
-    assert set(found) == set(trainable)
-    assert all(value.shape == trainable[name].shape and not value.any() for name, value in found.items())
+    result = clipped_sum(model, trainable, digits(4, 3).map(lambda field: field[:0]), clip=1.0, chunk=8)
+    assert set(result) == set(trainable)
+    assert all(value.shape == trainable[name].shape and not value.any() for name, value in result.items())
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

@@ -40,8 +40,8 @@ def test_each_rule_is_what_it_says(kind, groups, rule):
     clip = float(sorted(map(norm, each))[4])
     shares = [by_hand(gradient, rule, clip, 0.05) for gradient in each]
     expected = {name: sum(share[name] for share in shares) for name in trainable}
-    found = clipped_sum(model, trainable, examples, clip=clip, chunk=4, rule=rule, gamma=0.05)
-    assert float(norm({n: found[n] - expected[n] for n in expected})) < 1e-5 * float(norm(expected))
+    result = clipped_sum(model, trainable, examples, clip=clip, chunk=4, rule=rule, gamma=0.05)
+    assert float(norm({n: result[n] - expected[n] for n in expected})) < 1e-5 * float(norm(expected))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -51,9 +51,9 @@ def test_no_record_contributes_more_than_the_clip(clip, rule):
     examples, reached = crafted().map(lambda field: field[::5]), 0
     for record in range(len(examples.y)):
         alone = examples.map(lambda field, at=record: field[at : at + 1])
-        found = float(norm(clipped_sum(model, trainable, alone, clip=clip, chunk=1, rule=rule)))
-        assert found <= clip * (1 + 1e-6)
-        reached += found > 0.5 * clip
+        result = float(norm(clipped_sum(model, trainable, alone, clip=clip, chunk=1, rule=rule)))
+        assert result <= clip * (1 + 1e-6)
+        reached += result > 0.5 * clip
     assert reached > 6, "some at the edge of float32 are left out or not, as a sum happens to be ordered"
 
 
@@ -63,8 +63,8 @@ def test_a_record_that_is_not_finite_in_one_group_is_out_of_all(rule):
     examples = digits(3, 1)
     examples.target[1, 0, 0, 0, 0] = float("nan")
     rest = examples.map(lambda field: field[[0, 2]])
-    found, expected = (clipped_sum(model, trainable, part, clip=0.1, chunk=3, rule=rule) for part in (examples, rest))
-    assert float(norm({n: found[n] - expected[n] for n in found})) < 1e-6 * float(norm(expected))
+    result, expected = (clipped_sum(model, trainable, part, clip=0.1, chunk=3, rule=rule) for part in (examples, rest))
+    assert float(norm({n: result[n] - expected[n] for n in result})) < 1e-6 * float(norm(expected))
 
 
 def test_factors_by_hand():

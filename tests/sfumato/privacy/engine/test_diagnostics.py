@@ -26,13 +26,13 @@ def test_records_are_counted():
     clipped_sum(model, trainable, examples, clip=0.01, chunk=5, tell_norms=norms.append)
     finite = torch.cat(norms)[[0, 2, 3, 4]]
     between = float(finite.sort().values[1:3].mean())
-    found = seen(model, examples, norms, step=3, clip=between)
-    assert (found.step, found.records, found.not_finite, found.clipped) == (3, 5, 1, 2)
-    assert found.median_norm == pytest.approx(float(finite.median()))
-    assert found.loss == pytest.approx(float(record_losses(model, examples)[[0, 2, 3, 4]].mean().detach()))
+    result = seen(model, examples, norms, step=3, clip=between)
+    assert (result.step, result.records, result.not_finite, result.clipped) == (3, 5, 1, 2)
+    assert result.median_norm == pytest.approx(float(finite.median()))
+    assert result.loss == pytest.approx(float(record_losses(model, examples)[[0, 2, 3, 4]].mean().detach()))
 
 
 def test_an_empty_batch_has_no_loss():
     model, _ = awake("mlp")
-    found = seen(model, digits(3, 1).map(lambda field: field[:0]), [], step=1, clip=1.0)
-    assert (found.records, found.not_finite, found.median_norm, found.loss) == (0, 0, None, None)
+    result = seen(model, digits(3, 1).map(lambda field: field[:0]), [], step=1, clip=1.0)
+    assert (result.records, result.not_finite, result.median_norm, result.loss) == (0, 0, None, None)

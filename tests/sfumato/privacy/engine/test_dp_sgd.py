@@ -182,7 +182,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_said(gradients, monkeyp
     x, y = digits(40)
     one = TUNING.model_copy(update={"steps": 1})
     run(network(), x, y, one, chunk=16)
-    tried, said = [], []
+    tried, stated = [], []
 
     def little_memory(*given, chunk, real=dp_sgd.clipped_sum, **named):
         tried.append(chunk)
@@ -191,9 +191,9 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_said(gradients, monkeyp
         return real(*given, chunk=chunk, **named)
 
     monkeypatch.setattr(dp_sgd, "clipped_sum", little_memory)
-    run(network(), x, y, one.model_copy(update={"steps": 2}), chunk=16, note=said.append)
-    assert tried == [16, 8, 4, 4] and len(said) == 2
-    assert "machine.physical_batch=8: going on with 4" in said[1]
+    run(network(), x, y, one.model_copy(update={"steps": 2}), chunk=16, note=stated.append)
+    assert tried == [16, 8, 4, 4] and len(stated) == 2
+    assert "machine.physical_batch=8: going on with 4" in stated[1]
     for a, b in zip(gradients[0], gradients[1], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
 
@@ -273,7 +273,7 @@ def test_it_learns_where_there_is_no_noise_to_speak_of(gradients):
 def test_the_callback_hears_step_numbers_and_nothing_else():
     heard = []
     x, y = digits(10)
-    run(network(), x, y, progress=lambda *told: heard.append(told))
+    run(network(), x, y, progress=lambda *reported: heard.append(reported))
     assert heard == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -286,11 +286,11 @@ def test_an_injected_generator_repeats_the_run():
 
 def test_the_global_seed_plays_no_part():
     x, y = digits(30)
-    found = []
+    result = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        found.append(run(network(), x, y, seed=3).condition.rows.weight)
-    assert torch.equal(*found)
+        result.append(run(network(), x, y, seed=3).condition.rows.weight)
+    assert torch.equal(*result)
 
 
 def test_the_average_is_what_leaves():
@@ -308,13 +308,13 @@ def test_the_average_is_what_leaves():
 
 def test_further_averages_are_of_the_same_steps_and_change_nothing():
     x, y = digits(10)
-    places, model, found = [], network(), {}
+    places, model, result = [], network(), {}
     settings = TUNING.model_copy(update={"ema_decay": 0.6, "averages": (0.0, 0.9)})
     run(
-        model, x, y, settings, keep=found.__setitem__,
+        model, x, y, settings, keep=result.__setitem__,
         progress=lambda *_: places.append(model.condition.rows.weight.detach().clone()),
     )  # fmt: skip
-    assert list(found) == [0.0, 0.9] and len(places) == 3
-    torch.testing.assert_close(found[0.0].condition.rows.weight.detach(), places[2])
+    assert list(result) == [0.0, 0.9] and len(places) == 3
+    torch.testing.assert_close(result[0.0].condition.rows.weight.detach(), places[2])
     expected = 0.81 * places[0] + 0.09 * places[1] + 0.1 * places[2]
-    torch.testing.assert_close(found[0.9].condition.rows.weight.detach(), expected)
+    torch.testing.assert_close(result[0.9].condition.rows.weight.detach(), expected)

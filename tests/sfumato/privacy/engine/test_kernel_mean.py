@@ -19,8 +19,8 @@ def noise():
 
 
 def digits(count=40):
-    found = sources.load("digits", sources.Reading(part="train")).subset(slice(count))
-    return to_unit(found.pixels), torch.from_numpy(found.labels)
+    result = sources.load("digits", sources.Reading(part="train")).subset(slice(count))
+    return to_unit(result.pixels), torch.from_numpy(result.labels)
 
 
 def questions(count=6, sigma=1.0):
@@ -29,17 +29,17 @@ def questions(count=6, sigma=1.0):
     return x + sigma * torch.randn(x.shape, generator=generator), y
 
 
-def slowly(records, x, sigma, *, clip, expected, log_density, centre, kept=None):
+def slowly(records, x, sigma, *, clip, expected, log_density, centre, retained=None):
     """Term by term in float64, as the paper writes it; the density of a kernel relative to its peak."""
-    found = []
+    result = []
     for at, middle, level in zip(x.double(), centre.double(), log_density.double(), strict=True):
         total = torch.zeros_like(at)
         for number, record in enumerate(records.double()):
             term = (record - middle) * math.exp(-float((at - record).square().sum()) / (2 * sigma**2) - float(level))
-            if kept is None or kept[len(found), number]:
+            if retained is None or retained[len(result), number]:
                 total += term / max(1.0, float(term.norm()) / clip)
-        found.append(middle + total / expected)
-    return torch.stack(found)
+        result.append(middle + total / expected)
+    return torch.stack(result)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0, 40.0])
@@ -52,12 +52,14 @@ def test_it_is_the_mean_that_the_paper_writes(sigma, clip, block, monkeypatch):
     log_density = log_kernel_density(records[:11].flip(-1), x, sigma)
     centre = 0.3 * x.tanh()
     common = {"clip": clip, "expected": 13.0, "log_density": log_density, "centre": centre}
-    found = kernel_mean(records, x, sigma, **common, source=noise())
-    torch.testing.assert_close(found.double(), slowly(records, x, sigma, **common), rtol=1e-5, atol=1e-5)
-    assert found.dtype == torch.float32 and found.shape == x.shape
-    found = kernel_mean(records, x, sigma, **common, labels=labels, wanted=wanted, source=noise())
+    result = kernel_mean(records, x, sigma, **common, source=noise())
+    torch.testing.assert_close(result.double(), slowly(records, x, sigma, **common), rtol=1e-5, atol=1e-5)
+    assert result.dtype == torch.float32 and result.shape == x.shape
+    result = kernel_mean(records, x, sigma, **common, labels=labels, wanted=wanted, source=noise())
     same = wanted[:, None] == labels[None]
-    torch.testing.assert_close(found.double(), slowly(records, x, sigma, **common, kept=same), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        result.double(), slowly(records, x, sigma, **common, retained=same), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_without_clipping_and_with_its_own_density_it_is_the_bayes_denoiser():
@@ -67,10 +69,10 @@ def test_without_clipping_and_with_its_own_density_it_is_the_bayes_denoiser():
     bayes = (weights @ records.flatten(1).double()).view_as(x)
     for centre in (torch.zeros_like(x), x):
         density = log_kernel_density(records, x, 1.0)
-        found = kernel_mean(
+        result = kernel_mean(
             records, x, 1.0, clip=1e9, expected=40.0, log_density=density, centre=centre, source=noise()
         )
-        torch.testing.assert_close(found.double(), bayes, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(result.double(), bayes, rtol=1e-5, atol=1e-5)
 
 
 def test_the_public_density_is_a_mean_of_kernels(monkeypatch):
@@ -90,13 +92,13 @@ def test_extreme_densities_neither_overflow_nor_exceed_the_clip(level, sigma):
     records, _ = digits()
     x, _ = questions()
     common = {"clip": 3.0, "expected": 4.0, "log_density": torch.full((6,), level), "source": noise()}
-    found = kernel_mean(records, x, sigma, centre=torch.zeros_like(x), **common)
-    assert found.isfinite().all() and found.flatten(1).norm(dim=1).max() <= 40 * contribution(3.0, 4.0) * (1 + 1e-6)
+    result = kernel_mean(records, x, sigma, centre=torch.zeros_like(x), **common)
+    assert result.isfinite().all() and result.flatten(1).norm(dim=1).max() <= 40 * contribution(3.0, 4.0) * (1 + 1e-6)
     if level == 1e6:
-        assert not found.any(), "where the density is huge nothing is left of any record"
+        assert not result.any(), "where the density is huge nothing is left of any record"
     if level == -1e6 and sigma == 80.0:
         whole = (records.flatten(1) / records.flatten(1).norm(dim=1, keepdim=True)).sum(0) * 3 / 4
-        torch.testing.assert_close(found[0].flatten(), whole, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(result[0].flatten(), whole, rtol=1e-4, atol=1e-4)
 
 
 def test_at_a_tiny_noise_level_the_weights_keep_their_digits():
@@ -106,12 +108,12 @@ def test_at_a_tiny_noise_level_the_weights_keep_their_digits():
     records = torch.stack([base, base + 1e-4, base - 2e-4])
     x, sigma = (base + 3e-5)[None], 0.02
     density = log_kernel_density(records, x, sigma)
-    found = kernel_mean(
+    result = kernel_mean(
         records, x, sigma, clip=1e9, expected=3.0, log_density=density, centre=base[None], source=noise()
     )
     weights = (-(x.double() - records.double()).square().sum(1) / (2 * sigma**2)).softmax(0)
     expected = weights @ (records.double() - base.double())
-    torch.testing.assert_close((found - base).double()[0], expected, rtol=2e-2, atol=1e-6)
+    torch.testing.assert_close((result - base).double()[0], expected, rtol=2e-2, atol=1e-6)
 
 
 # How far one record moves the mean
@@ -166,8 +168,8 @@ def test_a_record_of_another_class_moves_nothing():
     wanted = torch.tensor([3, 4])
     without = kernel_mean(records, x, 1.0, **common, labels=labels, wanted=wanted, source=noise())
     more = (torch.cat([records, x[:1]]), torch.cat([labels, torch.tensor([3])]))
-    found = kernel_mean(more[0], x, 1.0, **common, labels=more[1], wanted=wanted, source=noise())
-    assert torch.equal(found[1], without[1]) and not torch.equal(found[0], without[0])
+    result = kernel_mean(more[0], x, 1.0, **common, labels=more[1], wanted=wanted, source=noise())
+    assert torch.equal(result[1], without[1]) and not torch.equal(result[0], without[0])
 
 
 # Poisson samples
@@ -201,5 +203,5 @@ def test_a_rate_below_2_to_the_minus_24_is_what_is_drawn(rate):
     x = torch.zeros(2, *SHAPE)
     common = {"clip": 1.0, "expected": 1.0, "log_density": torch.full((2,), -1e5), "centre": torch.zeros_like(x)}
     words = Scripted(limit - 1, limit, limit, limit)
-    found = kernel_mean(records, x, 1.0, **common, sample_rate=rate, source=words)
-    assert found[0].any() and not found[1].any(), "one coin of four lies below"
+    result = kernel_mean(records, x, 1.0, **common, sample_rate=rate, source=words)
+    assert result[0].any() and not result[1].any(), "one coin of four lies below"

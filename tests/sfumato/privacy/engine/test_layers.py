@@ -134,8 +134,8 @@ def check(net, names, draws, way, records=5, shape=(3, 6, 6)):
     assert survey(model, trainable, shape).missing == ""
     each = loop(model, trainable, examples)
     clip = float(sorted(norm(gradient) for gradient in each)[records // 2])  # some are scaled down, some are not
-    found = clipped_sum(model, trainable, examples, clip=clip, chunk=3, choose=by(way))
-    assert distance(found, clipped(each, clip)) < EXACT
+    result = clipped_sum(model, trainable, examples, clip=clip, chunk=3, choose=by(way))
+    assert distance(result, clipped(each, clip)) < EXACT
 
 
 @pytest.mark.parametrize("way", WAYS)

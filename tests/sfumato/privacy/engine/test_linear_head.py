@@ -41,8 +41,8 @@ def slow(head, x, y, groups):
         learnt = head.clone().requires_grad_()
         F.cross_entropy(SCALE * x[place : place + 1] @ learnt.T, y[place : place + 1]).backward()
         each.setdefault(int(group), []).append(learnt.grad / SCALE)
-    for found in each.values():
-        mean = torch.stack(found).mean(0)
+    for actual in each.values():
+        mean = torch.stack(actual).mean(0)
         total += mean / max(1.0, float(mean.norm()))
     return total
 
@@ -83,10 +83,10 @@ def test_no_unit_moves_the_sum_by_more_than_one(groups):
 
 @pytest.mark.parametrize("crafted", [math.inf, -math.inf, math.nan, 3e38, 1e-45])
 def test_crafted_features_have_norm_1_or_none(crafted):
-    found = unit(torch.tensor([[crafted, 1.0], [0.0, 0.0]]))
-    assert found.isfinite().all() and found.norm(dim=1).max() <= 1 + 1e-12
+    actual = unit(torch.tensor([[crafted, 1.0], [0.0, 0.0]]))
+    assert actual.isfinite().all() and actual.norm(dim=1).max() <= 1 + 1e-12
     head, _, _, units = records(2, directions=2)
-    total = clipped_gradient(head * 1e300, found, torch.tensor([0, 1]), units, SCALE)
+    total = clipped_gradient(head * 1e300, actual, torch.tensor([0, 1]), units, SCALE)
     assert total.isfinite().all() and float(total.norm()) <= 2
 
 
@@ -96,8 +96,8 @@ def head_of(images, monkeypatch, *, steps=1, noise=1.0, classes=3, source=None, 
         visit = SimpleNamespace(images=images, entries={}, payment=None)
         patch.setattr(mechanisms, "spending", lambda *_, **__: contextlib.nullcontext(visit))
         event = Gaussian(noise_multiplier=noise, count=steps)
-        asked = {"classes": classes, "records": 50, "device": CPU, "source": source or seeded_source()}
-        return mechanisms.noisy_head(None, event, lambda x: x.flatten(1), Judge(**settings), **asked).result
+        requested = {"classes": classes, "records": 50, "device": CPU, "source": source or seeded_source()}
+        return mechanisms.noisy_head(None, event, lambda x: x.flatten(1), Judge(**settings), **requested).result
 
 
 def shown(count=50, classes=3, names=None):

@@ -110,12 +110,12 @@ def test_squared_norms_are_those_of_the_gradients(kind):
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(4, (12, *shape_a)) if kind == "table" else torch.randn(12, *shape_a, generator=generator)
     q = torch.randn(12, *shape_q, generator=generator)
-    kept = weigh_gradients(layer.gradients(layer.ways((a,), q, 6)[0], (a,), q, 6))
+    retained = weigh_gradients(layer.gradients(layer.ways((a,), q, 6)[0], (a,), q, 6))
     gram = weigh(layer, "gram", (a,), q, 6)
-    torch.testing.assert_close(gram.squares.sqrt(), kept.squares.sqrt(), rtol=1.1e-5, atol=0)
-    assert bool((gram.squares >= kept.squares * (1 - 1e-6)).all()), "rather too large than too small"
+    torch.testing.assert_close(gram.squares.sqrt(), retained.squares.sqrt(), rtol=1.1e-5, atol=0)
+    assert bool((gram.squares >= retained.squares * (1 - 1e-6)).all()), "rather too large than too small"
     torch.testing.assert_close(
-        gram.total(torch.arange(6.0), None), kept.total(torch.arange(6.0), None), rtol=1e-4, atol=1e-4
+        gram.total(torch.arange(6.0), None), retained.total(torch.arange(6.0), None), rtol=1e-4, atol=1e-4
     )
 
 
@@ -128,11 +128,11 @@ def test_a_broken_record_is_out_and_spoils_no_other(kind, broken):
     clean = weigh(layer, "gram", (a.clone(),), q.clone(), 6)
     a[2].flatten()[4] = broken
     q[4].flatten()[0] = broken
-    found = weigh(layer, "gram", (a,), q, 6)
+    result = weigh(layer, "gram", (a,), q, 6)
     keep = torch.tensor([1.0, 1, 0, 1, 0, 1])
-    torch.testing.assert_close(found.squares[keep.bool()], clean.squares[keep.bool()])
-    assert not found.squares[[2, 4]].isfinite().any()
-    torch.testing.assert_close(found.total(keep, keep.bool()), clean.total(keep, None), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result.squares[keep.bool()], clean.squares[keep.bool()])
+    assert not result.squares[[2, 4]].isfinite().any()
+    torch.testing.assert_close(result.total(keep, keep.bool()), clean.total(keep, None), rtol=1e-4, atol=1e-5)
 
 
 NETS = {
@@ -159,10 +159,10 @@ def test_under_autocast_no_record_exceeds_the_clip_either(kind, way):
             alone = part.map(lambda field, at=record: field[at : at + 1])
             for clip in (1e-6, 1e-2, 1.0):
                 with torch.autocast("cpu", torch.bfloat16):
-                    found = clipped_sum(model, trainable, alone, clip=clip, chunk=1, choose=by(way))
-                assert all(value.dtype == torch.float32 for value in found.values())
-                assert float(norm(found)) <= clip * (1 + 1e-6)
-                reached += float(norm(found)) > 0.999 * clip
+                    result = clipped_sum(model, trainable, alone, clip=clip, chunk=1, choose=by(way))
+                assert all(value.dtype == torch.float32 for value in result.values())
+                assert float(norm(result)) <= clip * (1 + 1e-6)
+                reached += float(norm(result)) > 0.999 * clip
     assert reached > 20
 
 
@@ -187,5 +187,5 @@ def test_a_copy_that_undoes_another_leaves_nothing_to_clip():
         one.x_t.repeat(1, 2, 1, 1, 1), one.t.repeat(1, 2), one.y.repeat(1, 2), torch.cat([one.target, -one.target], 1)
     )
     for way in ("product", "gram"):
-        found = clipped_sum(model, dict(model.named_parameters()), both, clip=1e-12, chunk=1, choose=by(way))
-        assert float(norm(found)) <= 1e-12 * (1 + 1e-6)
+        result = clipped_sum(model, dict(model.named_parameters()), both, clip=1e-12, chunk=1, choose=by(way))
+        assert float(norm(result)) <= 1e-12 * (1 + 1e-6)

@@ -165,12 +165,12 @@ def test_after_a_crash_the_steps_since_the_last_state_are_paid_for_again(ledger,
     with pytest.raises(Crash):
         tune(ledger, keeper, die_at=die_at)
     assert paid_steps(ledger) == [STEPS], "until someone goes on, all that was reserved stands"
-    kept = keeper.load().step if keeper.load() else 0
-    assert kept <= die_at + 1 <= kept + LOST + 1
+    retained = keeper.load().step if keeper.load() else 0
+    assert retained <= die_at + 1 <= retained + LOST + 1
     paid = tune(ledger, keeper)
-    if kept:
+    if retained:
         first, second = paid_steps(ledger)
-        assert second == STEPS - kept and die_at <= first <= kept + LOST and len(paid.entries) == 2
+        assert second == STEPS - retained and die_at <= first <= retained + LOST and len(paid.entries) == 2
         assert [e.body["settled"] for e in ledger.entries() if e.kind == "commit" and "settled" in e.body] == [True]
     else:
         assert paid_steps(ledger) == [STEPS, STEPS] and len(paid.entries) == 1

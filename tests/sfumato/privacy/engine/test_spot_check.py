@@ -108,12 +108,12 @@ def test_one_that_does_not_is_let_on_and_nobody_notices(kind, settings):
 
 
 def test_the_message_says_nothing_of_the_records():
-    said = []
+    stated = []
     for turn, records in ((0, 24), (1, 24), (0, 13)):
         with pytest.raises(BadInput) as error:
             check(MIXERS["the mean"], records, turn=turn)
-        said.append(str(error.value))
-    assert len(set(said)) == 1 and "\n" not in said[0]
+        stated.append(str(error.value))
+    assert len(set(stated)) == 1 and "\n" not in stated[0]
 
 
 @pytest.mark.parametrize("rule", ["flat", "per_group", "automatic"])
@@ -132,8 +132,8 @@ def test_contributions_of_all_records_make_up_the_clipped_sum(rule):
         own = loop(model, trainable, examples)[2]
         own = {name: value * min(1.0, settings.clip / float(norm(own))) for name, value in own.items()}
         split = parts[2].split([p.numel() for p in trainable.values()])
-        found = {name: part.view_as(p) for (name, p), part in zip(trainable.items(), split, strict=True)}
-        assert distance(found, own) < 1e-5
+        result = {name: part.view_as(p) for (name, p), part in zip(trainable.items(), split, strict=True)}
+        assert distance(result, own) < 1e-5
 
 
 @pytest.mark.parametrize(("steps", "share"), [(1, 0.02), (4, 0.02), (150, 0.02), (1000, 0.02), (1001, 0.0), (10, 1.0)])

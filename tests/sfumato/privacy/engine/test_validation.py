@@ -250,21 +250,21 @@ def test_what_has_no_rule_is_named_and_still_right(kind):
 
 
 def test_training_tells_of_a_model_that_will_be_slow(monkeypatch):
-    model, told = with_middle(Scaled()), []
+    model, reported = with_middle(Scaled()), []
     monkeypatch.setattr(dp_sgd, "trainable_parameters", lambda model, groups: learnt(model))
     dp_sgd.train_privately(
         model, torch.zeros(4, *SHAPE), torch.zeros(4).long(),
         lambda x, y, generator: pictures(len(x), 1), FineTuning(steps=2, warm_up=0),
-        noise_multiplier=1.0, source=seeded_source(), pairs=torch.Generator(), expected_batch=2.0, physical_batch=4, note=told.append,
+        noise_multiplier=1.0, source=seeded_source(), pairs=torch.Generator(), expected_batch=2.0, physical_batch=4, note=reported.append,
     )  # fmt: skip
-    assert len(told) == 1 and "record by record" in told[0] and "net.1.scale" in told[0]
+    assert len(reported) == 1 and "record by record" in reported[0] and "net.1.scale" in reported[0]
 
 
 def test_a_layer_that_is_not_used_sums_to_zero():
     model = Wrapped(Idle())
     assert survey(model, learnt(model), SHAPE).silent == {"net.unused.weight", "net.unused.bias"}
-    found = clipped_sum(model, learnt(model), pictures(3, 1), clip=1.0, chunk=3)
-    assert not found["net.unused.weight"].any() and found["net.used.weight"].any()
+    result = clipped_sum(model, learnt(model), pictures(3, 1), clip=1.0, chunk=3)
+    assert not result["net.unused.weight"].any() and result["net.used.weight"].any()
 
 
 def test_a_parameter_without_a_norm_stops_the_step(monkeypatch):
@@ -292,6 +292,6 @@ def test_a_frozen_parameter_receives_nothing(frozen):
     trainable = {name: p for name, p in model.named_parameters() if name != frozen}
     model.get_parameter(frozen).requires_grad_(False)
     each = loop(model, trainable, examples)
-    found = clipped_sum(model, trainable, examples, clip=0.1, chunk=4)
-    assert set(found) == set(trainable) and distance(found, clipped(each, 0.1)) < 1e-5
+    result = clipped_sum(model, trainable, examples, clip=0.1, chunk=4)
+    assert set(result) == set(trainable) and distance(result, clipped(each, 0.1)) < 1e-5
     assert all(p.grad is None for p in model.parameters())

@@ -40,8 +40,8 @@ def test_a_histogram_of_integers_is_advised_too():
     def dear(events):
         return sum(20 / e.noise_multiplier**2 for e in events)
 
-    said = what_fits([DiscreteHistogram(noise_multiplier=1.0)], dear, dear, 5.0)
-    assert said == "noise multiplier 2.01 instead of 1 (--epsilon 4.95)"
+    stated = what_fits([DiscreteHistogram(noise_multiplier=1.0)], dear, dear, 5.0)
+    assert stated == "noise multiplier 2.01 instead of 1 (--epsilon 4.95)"
 
 
 def test_what_no_noise_helps_gets_no_advice():
@@ -54,11 +54,11 @@ def test_advice_always_fits(noise, steps, spent, limit):
     planned = [dp_sgd(noise, steps)]
     if spent + cost(planned) <= limit:
         return
-    said = advice(planned, spent, limit)
-    more = float(said.split("noise multiplier ")[1].split()[0])
+    stated = advice(planned, spent, limit)
+    more = float(stated.split("noise multiplier ")[1].split()[0])
     assert spent + steps / more**2 <= limit * (1 + 1e-9) and more <= 1.02 * math.sqrt(steps / (limit - spent))
-    if "steps" in said:
-        fitting = int(said.split()[0])
+    if "steps" in stated:
+        fitting = int(stated.split()[0])
         assert spent + fitting / noise**2 <= limit < spent + (fitting + 1) / noise**2
 
 

@@ -47,10 +47,10 @@ def access(ledger):
 
 
 def told_in_one_line(use):
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as reported:
         use()
-    assert "\n" not in str(told.value) and "cannot be used" in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(reported.value) and "cannot be used" in str(reported.value)
+    return str(reported.value)
 
 
 def visit(ledger):
@@ -65,16 +65,16 @@ def test_a_ledger_held_too_long_is_told_and_free_afterwards(url, impatient):
     meanwhile = []
 
     def clock():  # is asked while the entry is written: the ledger is held then
-        with pytest.raises(BadInput, match="not held by another process for more than") as told:
+        with pytest.raises(BadInput, match="not held by another process for more than") as reported:
             spend(other)
-        meanwhile.append((str(told.value), other.entries()))  # reading needs no lock
+        meanwhile.append((str(reported.value), other.entries()))  # reading needs no lock
         return "2026-01-01T00:00:00Z"
 
     with ledger_at(url) as other:
         with Ledger(url, clock, KEYS, price=cheap) as holder:
             spend(holder)
-        ((told, seen),) = meanwhile
-        assert "\n" not in told and seen == []
+        ((reported, seen),) = meanwhile
+        assert "\n" not in reported and seen == []
         spend(other)
         assert other.total("digits").spends == 2 and other.verify() == []
 
@@ -91,8 +91,8 @@ def test_a_server_that_lets_nobody_write_is_told_at_the_start(postgres_url):
 
 def test_a_server_that_is_not_there_or_lets_nobody_in_is_told_at_the_start(postgres_server, postgres_url):
     told_in_one_line(lambda: ledger_at(postgres_url.replace("/fresh_", "/nowhere_")))
-    told = told_in_one_line(lambda: ledger_at(postgres_url.replace("sfumato@", "stranger:a-password@")))
-    assert "a-password" not in told
+    reported = told_in_one_line(lambda: ledger_at(postgres_url.replace("sfumato@", "stranger:a-password@")))
+    assert "a-password" not in reported
     postgres_server.stop()
     told_in_one_line(lambda: ledger_at(postgres_url))
 
@@ -153,9 +153,9 @@ def leave_while_away(ledger, inside):
 
 def test_a_database_that_goes_away_inside_the_door_leaves_the_whole_cost_standing(database, url, handed_out):
     with ledger_at(url) as ledger:
-        result, told = leave_while_away(ledger, database.away)
+        result, reported = leave_while_away(ledger, database.away)
     database.back()
-    assert result == TAKEN and "cannot be used" in told
+    assert result == TAKEN and "cannot be used" in reported
     with ledger_at(url) as later:
         assert len(handed_out) == 1 and [entry.kind for entry in later.entries()] == ["reserve", "open"]
         assert [events for _, events in later.spends("digits")] == [(SPENT,)]
@@ -174,9 +174,9 @@ def test_a_server_that_dies_while_the_commit_is_written_leaves_the_whole_cost_st
         return times[-1]
 
     with Ledger(postgres_url, clock, KEYS, price=cheap) as ledger:
-        result, told = leave_while_away(ledger, lambda: None)
+        result, reported = leave_while_away(ledger, lambda: None)
     postgres_server.start()
-    assert result == TAKEN and "cannot be used" in told
+    assert result == TAKEN and "cannot be used" in reported
     with ledger_at(postgres_url) as later:
         assert [events for _, events in later.spends("digits")] == [(SPENT,)] and later.verify() == []
 

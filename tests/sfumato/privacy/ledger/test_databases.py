@@ -17,15 +17,15 @@ PLANNED = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.1, steps=20)
 
 def test_a_spend_lives_from_its_reservation_to_its_commit_or_cancelling(url):
     with ledger_at(url) as ledger:
-        kept, back, dead = spend(ledger, [PLANNED]), spend(ledger), spend(ledger, run="dies with its door open")
-        ledger.opened(kept)
-        ledger.commit(kept, [PLANNED.model_copy(update={"steps": 12})])
+        retained, back, dead = spend(ledger, [PLANNED]), spend(ledger), spend(ledger, run="dies with its door open")
+        ledger.opened(retained)
+        ledger.commit(retained, [PLANNED.model_copy(update={"steps": 12})])
         ledger.cancel(back)
         ledger.opened(dead)
         ledger.look("digits", "d1g3st", "why not", **WHO)
         for again in (ledger.opened, ledger.cancel, lambda reservation: ledger.commit(reservation, [])):
             with pytest.raises(Refused, match=r"was (committed|cancelled) before"):
-                again(kept)
+                again(retained)
             with pytest.raises(Refused, match=r"was cancelled before"):
                 again(back)
     with ledger_at(url) as later:
@@ -57,8 +57,8 @@ def test_words_come_back_as_they_were_written(url, reason):
     with ledger_at(url) as ledger:
         ledger.look("Größe 50%", "d1g3st", reason, **WHO)
     with ledger_at(url) as later:
-        ((name, said),) = [(entry.dataset, entry.body["reason"]) for entry in later.entries()]
-        assert (name, said) == ("Größe 50%", reason) and later.verify() == []
+        ((name, stated),) = [(entry.dataset, entry.body["reason"]) for entry in later.entries()]
+        assert (name, stated) == ("Größe 50%", reason) and later.verify() == []
 
 
 # Tampering
@@ -83,14 +83,14 @@ TAMPERED = {
 }
 
 
-@pytest.mark.parametrize(("statements", "found"), TAMPERED.values(), ids=TAMPERED)
-def test_tampering_is_found_and_ends_all_spending(url, statements, found):
+@pytest.mark.parametrize(("statements", "result"), TAMPERED.values(), ids=TAMPERED)
+def test_tampering_is_found_and_ends_all_spending(url, statements, result):
     with ledger_at(url) as ledger:
         reservations = [spend(ledger, run=f"run-{number}") for number in range(5)]
     tamper(url, *statements)
     with ledger_at(url) as ledger:
         breaks = ledger.verify()
-        assert all(any(line.startswith(start) for line in breaks) for start in found), breaks
+        assert all(any(line.startswith(start) for line in breaks) for start in result), breaks
         for use in (lambda: spend(ledger), lambda: ledger.opened(reservations[0]), lambda: ledger.total("digits")):
             with pytest.raises(Refused, match="was tampered with"):
                 use()
@@ -101,8 +101,8 @@ def auditors_hash(fields):
     return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
 
 
-@pytest.mark.parametrize(("seq", "found"), [(1, "entry 2: does not follow entry 1"), (3, "the end: entry 3 is not")])
-def test_an_edit_with_a_fresh_hash_breaks_the_chain(url, seq, found):
+@pytest.mark.parametrize(("seq", "result"), [(1, "entry 2: does not follow entry 1"), (3, "the end: entry 3 is not")])
+def test_an_edit_with_a_fresh_hash_breaks_the_chain(url, seq, result):
     with ledger_at(url) as ledger:
         for _ in range(3):
             spend(ledger)
@@ -113,16 +113,16 @@ def test_an_edit_with_a_fresh_hash_breaks_the_chain(url, seq, found):
     tamper(url, EDIT + str(seq), f"UPDATE entries SET hash = '{auditors_hash(row)}' WHERE seq = {seq}")
     with ledger_at(url) as ledger:
         (line,) = ledger.verify()
-        assert line.startswith(found)
+        assert line.startswith(result)
 
 
 def test_a_ledger_of_another_version_is_left_alone(url):
     ledger_at(url).close()
     tamper(url, "UPDATE meta SET value = '99' WHERE key = 'schema'")
     before = tamper(url, "SELECT key, value FROM meta ORDER BY key")
-    with pytest.raises(BadInput, match="has version 99, this Sfumato keeps version") as told:
+    with pytest.raises(BadInput, match="has version 99, this Sfumato keeps version") as reported:
         ledger_at(url)
-    assert "\n" not in str(told.value) and tamper(url, "SELECT key, value FROM meta ORDER BY key") == before
+    assert "\n" not in str(reported.value) and tamper(url, "SELECT key, value FROM meta ORDER BY key") == before
 
 
 # Many at once
@@ -143,10 +143,10 @@ def test_eight_processes_at_once_create_one_ledger_and_never_overspend_together(
         reports = [results.get(timeout=PATIENCE_SECONDS) for _ in workers]
         for worker in workers:
             worker.join()
-        seqs, refusals, broken = ([*chain.from_iterable(found)] for found in zip(*reports, strict=True))
+        seqs, refusals, broken = ([*chain.from_iterable(result)] for result in zip(*reports, strict=True))
         assert not broken, broken
         assert len(seqs) == len(set(seqs)) == FIT and len(refusals) == WORKERS * TRIES - FIT
-        assert all(told.startswith(f"epsilon 0 of {FIT} left for 'digits'") for told in refusals), refusals
+        assert all(reported.startswith(f"epsilon 0 of {FIT} left for 'digits'") for reported in refusals), refusals
         with ledger_at(url) as ledger:
             assert ledger.verify() == []
             assert {entry.seq for entry in ledger.entries() if entry.kind == "reserve"} == set(seqs)

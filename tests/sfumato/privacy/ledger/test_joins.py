@@ -41,7 +41,7 @@ def pictures():
     return np.random.default_rng(0).integers(0, 256, (2 * EACH, 6, 7), dtype=np.uint8)
 
 
-def asked(ledger, folder, name):
+def requested(ledger, folder, name):
     private = PrivateSet(name=name, source=str(folder), held_out=0.3)
     return Access(
         ledger=ledger, private=private, run="run-1", stage="train", purpose="a test", code_version="0.1",
@@ -51,7 +51,7 @@ def asked(ledger, folder, name):
 
 def run(ledger, folder, name, cost=1.0, new_version=False):
     """What every run does: check in, then pay."""
-    access = asked(ledger, folder, name)
+    access = requested(ledger, folder, name)
     check_in(access, new_version=new_version)
     with spending(access, [Gaussian(noise_multiplier=cost**-0.5)]):
         pass
@@ -276,9 +276,9 @@ def test_a_card_tells_the_total_of_all_joined_sets_with_its_date_and_what_a_pers
     spend(ledger)
     spend(ledger, dataset="faces")
     ledger.join("digits", "faces", "the same people")
-    told = in_all(ledger, "digits")
-    assert (told["sets"], told["epsilon"], told["spends"]) == (["digits", "faces"], 2.0, 2)
-    assert told["as_of"].startswith("2026-01-01T") and told["said"][0]["reason"] == "the same people"
+    reported = in_all(ledger, "digits")
+    assert (reported["sets"], reported["epsilon"], reported["spends"]) == (["digits", "faces"], 2.0, 2)
+    assert reported["as_of"].startswith("2026-01-01T") and reported["said"][0]["reason"] == "the same people"
     ledger.differ("digits", "faces", "no, namesakes")
-    told = in_all(ledger, "digits")
-    assert (told["sets"], told["epsilon"], told["said"][-1]["kind"]) == (["digits"], 1.0, "differ")
+    reported = in_all(ledger, "digits")
+    assert (reported["sets"], reported["epsilon"], reported["said"][-1]["kind"]) == (["digits"], 1.0, "differ")

@@ -73,16 +73,16 @@ def test_a_retry_pays_again(ledger):
 
 
 def test_cancel_gives_back_only_behind_a_shut_door(ledger):
-    kept, back = spend(ledger), spend(ledger)
+    retained, back = spend(ledger), spend(ledger)
     ledger.cancel(back)
     assert ledger.total("digits").epsilon == 1.0
     for again in (ledger.opened, ledger.cancel, lambda reservation: ledger.commit(reservation, [])):
         with pytest.raises(Refused, match="was cancelled before"):
             again(back)
-    ledger.opened(kept)
+    ledger.opened(retained)
     with pytest.raises(Refused, match="reservation 1 on 'digits' was opened before: it can no longer be cancelled"):
-        ledger.cancel(kept)
-    ledger.commit(kept, [])
+        ledger.cancel(retained)
+    ledger.commit(retained, [])
     assert ledger.total("digits").epsilon == 0.0
 
 
@@ -265,9 +265,9 @@ def test_each_entry_holds_fresh_entropy_that_no_view_shows(ledger):
     ],
 )
 def test_wrong_input_is_told_and_not_written(ledger, wrong):
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as reported:
         spend(ledger, **wrong)
-    assert "\n" not in str(told.value) and ledger.entries() == []
+    assert "\n" not in str(reported.value) and ledger.entries() == []
 
 
 # What costs nothing, labels, releases
@@ -322,13 +322,13 @@ def test_one_release_made_of_several_spends_has_one_price(ledger):
     assert ledger.price_of([one.hash, two.hash, one.hash], DELTA, "add_remove") == 5.0
     assert ledger.price_of([two.hash], DELTA, "replace_one") == 16.0 and ledger.price_of([], DELTA, "add_remove") == 0.0
     look = ledger.look("digits", "d1g3st", "why not", **WHO)
-    for other, told in (
+    for other, reported in (
         (back.hash, "was cancelled"),
         (faces.hash, "several private sets"),
         (look.hash, f"entry {look.seq} is no reservation"),
         ("f" * 64, "ledger entry ffffffffffff is not in this ledger"),
     ):
-        with pytest.raises(BadInput, match=told):
+        with pytest.raises(BadInput, match=reported):
             ledger.price_of([one.hash, other], DELTA, "add_remove")
 
 
@@ -383,9 +383,9 @@ def test_a_set_without_entries_has_cost_nothing(ledger):
     ],
 )
 def test_a_url_that_is_no_ledger_is_told_in_one_line(url):
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as reported:
         Ledger(url, clock, KEYS, price=cheap)
-    assert "\n" not in str(told.value) and "pass" not in str(told.value)
+    assert "\n" not in str(reported.value) and "pass" not in str(reported.value)
 
 
 def test_a_file_that_is_no_ledger_and_a_folder_that_is_a_file_are_told(tmp_path):
@@ -418,13 +418,13 @@ def test_what_cannot_be_written_is_told_at_the_start(open_folder, file_mode, fol
     try:
         if was_root:
             os.seteuid(65534)
-        with pytest.raises(BadInput, match="cannot be (used|created)") as told:
+        with pytest.raises(BadInput, match="cannot be (used|created)") as reported:
             at(folder / "ledger.db")
     finally:
         if was_root:
             os.seteuid(0)
         folder.chmod(0o755)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_a_ledger_that_goes_away_stops_the_run_before_the_door(ledger, path):
@@ -518,10 +518,10 @@ def test_what_would_fit_fits_by_the_real_accountant(path):
             SubsampledGaussian(noise_multiplier=1.5, sample_rate=0.5, steps=150),
         )
         spend(ledger, [SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.2, steps=150)])
-        with pytest.raises(Refused, match="would fit; or raise the budget") as told:
+        with pytest.raises(Refused, match="would fit; or raise the budget") as reported:
             spend(ledger, [votes], following=[steps])
         fitting, noise = re.search(
-            r"settings (\d+) of 150 steps, or noise multiplier ([\d.]+) ", str(told.value)
+            r"settings (\d+) of 150 steps, or noise multiplier ([\d.]+) ", str(reported.value)
         ).groups()
         for change in ({"steps": int(fitting)}, {"noise_multiplier": float(noise)}):
             ledger.check_budget("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)

@@ -28,8 +28,8 @@ def at(url, keys):
     return Ledger(url, clock, keys, price=cheap)
 
 
-def only(found):
-    (one,) = found
+def only(result):
+    (one,) = result
     return one
 
 
@@ -45,11 +45,11 @@ def two_spends(ledger):
 def test_what_a_runs_statement_knows_counts_again(url, keys):
     with at(url, keys) as ledger:
         two_spends(ledger)
-        said = json.dumps(ledger.statement())
-        assert "d1g3st" not in said
+        stated = json.dumps(ledger.statement())
+        assert "d1g3st" not in stated
     cut(url, 0)
     with at(url, keys) as ledger:
-        known = only(ledger.known_from([said]))
+        known = only(ledger.known_from([stated]))
         written = ledger.recover([known])
         assert [entry.kind for entry in written] == ["recovery", "recovered", "recovered", "budget"]
         assert ledger.total("digits").epsilon == 2.0 and ledger.total("digits").left == 8.0
@@ -74,7 +74,7 @@ def test_sets_that_counted_together_do_so_again(keys, by, tmp_path):
         spend(ledger, [ONE], dataset="faces")
         ledger.set_budget("faces", 3, DELTA)
         ledger.join("digits", "faces", "the same persons")
-        said = json.dumps(ledger.statement())
+        stated = json.dumps(ledger.statement())
     if by == "copy":
         shutil.copy(tmp_path / "ledger.db", tmp_path / "copy.db")
     cut(url, 0)
@@ -83,7 +83,7 @@ def test_sets_that_counted_together_do_so_again(keys, by, tmp_path):
             with at(f"sqlite:///{tmp_path}/copy.db", keys) as other:
                 known = ledger.known_from_copy(other)
         else:
-            known = only(ledger.known_from([said]))
+            known = only(ledger.known_from([stated]))
         assert ledger.recover([known])[-1].kind == "join" and ledger.joined("digits") == ("faces",)
         assert ledger.total("digits").epsilon == 2.0 and ledger.verify() == ledger.replay() == []
         with pytest.raises(Refused, match="epsilon 1 of 3 left"):
@@ -94,10 +94,10 @@ def test_a_head_that_a_run_knows_too_does_not_hide_what_came_before_it(url, keys
     """The last head is then noted twice, once without the hash before it; the statement at it still knows all up to it."""
     with at(url, keys) as ledger:
         two_spends(ledger)
-        said = json.dumps(ledger.statement())
+        stated = json.dumps(ledger.statement())
     cut(url, 1)
     with at(url, keys) as ledger:
-        known = only(ledger.known_from([said]))
+        known = only(ledger.known_from([stated]))
         with pytest.raises(Refused, match="lacks entry"):
             ledger.check_heads([known])
         assert len(ledger.lacks()) == 4 and ledger.recover([known])[0].kind == "recovery"
@@ -107,15 +107,15 @@ def test_a_head_that_a_run_knows_too_does_not_hide_what_came_before_it(url, keys
 def test_what_nobody_knows_is_declared_lost_with_a_reason_that_cards_show(url, keys):
     with at(url, keys) as ledger:
         two_spends(ledger)
-        said = json.dumps(ledger.statement())
+        stated = json.dumps(ledger.statement())
         spend(ledger, [THREE])
     cut(url, 0)
     with at(url, keys) as ledger:
-        known = only(ledger.known_from([said]))
+        known = only(ledger.known_from([stated]))
         for sources, unknown in (([], 6), ([known], 1)):
-            with pytest.raises(Refused, match=f"{unknown} of 6 entries .* --declare-loss REASON") as told:
+            with pytest.raises(Refused, match=f"{unknown} of 6 entries .* --declare-loss REASON") as reported:
                 ledger.recover(sources)
-            assert "\n" not in str(told.value) and ledger.entries() == []
+            assert "\n" not in str(reported.value) and ledger.entries() == []
         first, *rest = ledger.recover([known], "the disk died")
         assert (first.kind, first.body["reason"], first.body["unknown"], first.body["spends"]) == (
             "loss",
@@ -132,8 +132,8 @@ def test_a_card_knows_the_spends_of_its_release_and_no_others(url, keys):
     with at(url, keys) as ledger:
         ledger.set_budget("digits", 10, DELTA)
         released, _ = spend(ledger, [THREE]), spend(ledger)
-        said = {"ledger_spends": ledger.spends_under([released.hash]), "spends": [{"stage": "x"}]}
-        card = json.dumps(ledger.sign({**said, "head": ledger.signed_head()}))
+        stated = {"ledger_spends": ledger.spends_under([released.hash]), "spends": [{"stage": "x"}]}
+        card = json.dumps(ledger.sign({**stated, "head": ledger.signed_head()}))
     cut(url, 1)
     with at(url, keys) as ledger:
         (known,) = ledger.known_from([card])
@@ -147,9 +147,9 @@ def test_a_card_knows_the_spends_of_its_release_and_no_others(url, keys):
 def test_a_forged_statement_says_nothing(url, keys, change):
     with at(url, keys) as ledger:
         two_spends(ledger)
-        said = ledger.statement()
-        assert len(ledger.known_from([json.dumps(said)])) == 1
-        forged = [json.dumps({**said, **change}), "{}", "[1]", "no JSON", json.dumps({"head": said})]
+        stated = ledger.statement()
+        assert len(ledger.known_from([json.dumps(stated)])) == 1
+        forged = [json.dumps({**stated, **change}), "{}", "[1]", "no JSON", json.dumps({"head": stated})]
         assert ledger.known_from(forged) == []
 
 
@@ -196,7 +196,7 @@ def test_of_two_copies_that_grew_each_spends_after_it_recovered_the_other(tmp_pa
 def test_a_lost_key_is_replaced_by_a_signed_entry_that_says_why(url, keys):
     with at(url, keys) as ledger:
         spend(ledger)
-        said = json.dumps(ledger.statement())
+        stated = json.dumps(ledger.statement())
         with pytest.raises(BadInput, match="is there and is its own: leave --new-key out"):
             ledger.new_key("no reason")
     (file,) = keys.folder.glob("*.pem")
@@ -207,7 +207,7 @@ def test_a_lost_key_is_replaced_by_a_signed_entry_that_says_why(url, keys):
         assert ledger.signed_head()["public_key"] == entry.body["now"] != entry.body["was"]
         spend(ledger)
         assert ledger.verify() == [] and ledger.total("digits").spends == 2
-        assert ledger.known_from([said]), "what the former key signed still holds"
+        assert ledger.known_from([stated]), "what the former key signed still holds"
         assert [note["kind"] for note in ledger.notes("digits")] == ["key"]
     tamper(url, "UPDATE entries SET signature = '' WHERE seq = 1")
     with at(url, keys) as ledger:
@@ -218,13 +218,13 @@ def test_a_lost_ledger_whose_key_is_lost_too_is_a_loss(tmp_path, keys):
     path = tmp_path / "ledger.db"
     with at(f"sqlite:///{path}", keys) as ledger:
         spend(ledger)
-        said = json.dumps(ledger.statement())
+        stated = json.dumps(ledger.statement())
     for file in [*tmp_path.glob("ledger.db*"), *keys.folder.glob("*.pem")]:
         file.unlink()
     with at(f"sqlite:///{path}", keys) as ledger:
         with pytest.raises(Refused, match="lacks entry 1"):
             spend(ledger)
-        ledger.recover(ledger.known_from([said]))
+        ledger.recover(ledger.known_from([stated]))
         assert ledger.total("digits").epsilon == 1.0 and ledger.verify() == []
 
 
@@ -262,8 +262,8 @@ def earlier(url):
         "insecure": False, "time": "2025-01-01T00:00:00Z",
     }  # fmt: skip
     rows, previous = [], ""
-    for seq, (kind, said) in enumerate([("budget", {"epsilon": 5.0, "delta": DELTA}), ("reserve", body)], 1):
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    for seq, (kind, stated) in enumerate([("budget", {"epsilon": 5.0, "delta": DELTA}), ("reserve", body)], 1):
+        text = json.dumps(stated, sort_keys=True, separators=(",", ":"))
         rows.append([seq, "digits", kind, text, previous])
         previous = auditors_hash(rows[-1])
         rows[-1].append(previous)
@@ -284,9 +284,9 @@ def earlier_url(database, tmp_path):
 
 def test_a_ledger_of_the_earlier_format_is_named_and_migrated_with_every_entry_as_it_was(earlier_url, keys):
     before = earlier(earlier_url)
-    with pytest.raises(BadInput, match="is of the earlier format, .* sfumato migrate") as told:
+    with pytest.raises(BadInput, match="is of the earlier format, .* sfumato migrate") as reported:
         at(earlier_url, keys)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
     entry = migrate(earlier_url, clock, keys)
     assert (entry.kind, entry.seq, entry.body["signed_from"]) == ("migrate", 3, 3)
     assert migrate(earlier_url, clock, keys) is None

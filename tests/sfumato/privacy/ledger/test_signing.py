@@ -108,9 +108,9 @@ def test_a_ledger_whose_end_was_cut_off_is_found_out_and_takes_no_entry(url, key
         for use in (lambda: spend(ledger), lambda: ledger.opened(reservations[0])):
             with pytest.raises(
                 Refused, match=rf"lacks entry 5, .*\({5 - last} in all\).*sfumato ledger recover"
-            ) as told:
+            ) as reported:
                 use()
-            assert "\n" not in str(told.value)
+            assert "\n" not in str(reported.value)
         assert len(ledger.entries()) == last
 
 
@@ -205,10 +205,10 @@ def test_a_lost_or_unreadable_key_is_one_line_and_no_new_one_is_made(url, keys, 
     damage(file)
     with at(url, keys) as ledger:
         for use in (lambda: spend(ledger), ledger.signed_head, lambda: ledger.sign({})):
-            with pytest.raises(BadInput, match=re.escape(str(file))) as told:
+            with pytest.raises(BadInput, match=re.escape(str(file))) as reported:
                 use()
-            assert "\n" not in str(told.value) and "SFUMATO_LEDGER_KEY" in str(told.value)
-            assert "sfumato ledger recover --new-key" in str(told.value)
+            assert "\n" not in str(reported.value) and "SFUMATO_LEDGER_KEY" in str(reported.value)
+            assert "sfumato ledger recover --new-key" in str(reported.value)
         assert len(ledger.entries()) == 1 and ledger.verify() == [], "to read takes no key"
 
 
