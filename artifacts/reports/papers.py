@@ -132,9 +132,9 @@ def _table(name: str, paper: Paper, folder: Path) -> Iterator[str]:
             for line in result.lines:
                 yield _joined([first, *_cells(line)])
                 first = ""
-        if rest := _rest(row_name(name, key), row, folder):
-            reports = f"{row.reports}" if first else ""
-            yield _joined([first, rest, "", reports, "", "", "", "", ""])
+        rest = _rest(row_name(name, key), row, folder)
+        if rest or row.reports:
+            yield _joined([first, rest, "", row.reports, "", "", "", "", ""])
 
 
 def _results(name: str, row: PaperRow, folder: Path) -> Iterator[RowResult]:
