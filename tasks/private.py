@@ -71,6 +71,7 @@ def without_images(inputs: Inputs) -> Inputs:
 
 
 MemberInputs = Annotated[ModelInputs, Narrowed(without_images)]
+"""The inputs that a member's training reads."""
 
 
 @stage
