@@ -182,7 +182,9 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in ("dit", "refinenet") else []) for kind in NETWORKS]
+)
 def test_public_training_with_rounded_products_comes_to_the_same(kind, monkeypatch):
     """As on a GPU; a CPU can round too, and shows that no layer minds. Weights and losses stay float32, and outside nothing is rounded."""
     result = {}
