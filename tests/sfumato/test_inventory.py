@@ -124,6 +124,31 @@ def test_the_formulas_give_the_checked_numbers():
         assert formula(row, what) == near(expected[key]), (vector, row)
 
 
+@pytest.mark.parametrize(
+    ("row", "less", "more"),
+    [
+        ("dp-ensemble-figure-3", "32x32", "64x64"),
+        ("dp-ensemble-figure-3", "32x32", "linear schedule"),
+        ("dp-ensemble-figure-3", "32x32", "1 public step at each end"),
+        ("dp-ensemble-figure-3", "32x32", "1,000 steps, 25 public"),
+        ("dp-ensemble-figure-3", "32x32", "100 images"),
+        ("dp-ensemble-figure-6", "linear, the last 50", "cosine, the last 50"),
+        ("dp-ensemble-figure-6", "linear, the last 50", "linear, the last 10"),
+        ("dp-ensemble-figure-6", "linear, the last 50", "64x64"),
+        ("dp-ensemble-figure-2", "the cheaper of both", "formulation A alone"),
+        ("dp-ensemble-figure-2", "the cheaper of both", "formulation B alone"),
+        ("dppm-equation-6", "share that stays, epsilon 1, k = 10", "share that stays, epsilon 5, k = 10"),
+        ("dppm-equation-6", "share that stays, epsilon 5, k = 10", "share that stays, epsilon 10, k = 10"),
+        ("dppm-equation-6", "share that stays, epsilon 10, k = 20", "share that stays, epsilon 10, k = 5"),
+        ("empirical-denoiser-figure-4", "the step after 50 %", "the step after 75 %"),
+        ("empirical-denoiser-figure-4", "the step after 75 %", "the step after 83 %"),
+        ("empirical-denoiser-figure-4", "the step after 83 %", "the step after 93 %"),
+    ],
+)
+def test_the_curves_rise_and_fall_as_the_papers_draw_them(row, less, more):
+    assert formula(row, less) < formula(row, more)
+
+
 def test_the_claims_of_the_denoiser_are_those_that_its_paper_prints():
     """Table 4 to its last digit; in Table 3 single cells differ, which the page shows."""
     printed = [line for line in ROWS["empirical-denoiser-table-4"].small if line.paper]
