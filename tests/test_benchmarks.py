@@ -141,6 +141,7 @@ def test_the_first_page_shows_figures_of_the_targets():
         "targets-mnist-dp-merf",
         "targets-photos",
         "targets-xrays",
+        "tracks-xrays",
         "compare-epsilons",
     }
     assert unkept(re.sub(r"\]\([^)]*\)", "", rows), names) == []
