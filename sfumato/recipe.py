@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.alignment import refuse_size
+from sfumato.averaging_choice import averages_of, branches, number_of
 from sfumato.config import Choice, Section
 from sfumato.costs import COSTS
 from sfumato.embedding_choice import GENERATOR_WIDTH, latent_generator, matching_of
@@ -567,9 +568,9 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("method.distillation.batch", learnt.batch, "as the public denoiser learnt")
         rate = learnt.learning_rate * DISTILLATION_RATE
         yield Pick("method.distillation.learning_rate", rate, "a part of the rate at which the public denoiser learnt")
-    if chosen_method.has_members:
-        for name, value, why in members_of(settings, declared):
-            yield Pick(f"method.{name}", value, why)
+    own = members_of if chosen_method.has_members else averages_of if chosen_method.draw_privately else None
+    if own:
+        yield from (Pick(f"method.{name}", value, why) for name, value, why in own(settings, declared))
     if chosen_method.embeds:
         yield Pick("pretraining.steps", 0, "the generator is begun afresh, and asks no public denoiser")
         if settings.latent.kind != "none":
@@ -586,24 +587,21 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Settings of the drawing, where the number of images is not paid for."""
     pixels, chosen_method = settings.latent.kind == "none", METHODS[settings.method.name]
-    vary = Pick("generation.vary", VARIED, "a class of strokes as drawn varies less than hands do")
-    varies = [vary] if not pixels and strokes(settings, declared) else []
+    why = "a class of strokes as drawn varies less than hands do"
+    varies = [Pick("generation.vary", VARIED, why)] if not pixels and strokes(settings, declared) else []
     if chosen_method.has_members:
         yield from (Pick(f"generation.{name}", value, why) for name, value, why in drawing_of(settings, declared))
         yield from varies if draws_any_number(settings, declared) else []
         return
     if chosen_method.draw_privately:
-        yield Pick("generation.images", 500, "each image is paid for")
+        yield Pick("generation.images", *number_of(settings))
+        yield from varies if branches(settings) else []
         return
     yield Pick("generation.solver", "dpm++", f"made for few steps: {SAMPLING_STEPS} do")
     yield Pick("generation.steps", SAMPLING_STEPS, "more change little")
     few = pixels and target_epsilon(settings) * declared.facts.records < RICH and len(declared.facts.classes) > 1
     guidance = (1.0 if target_epsilon(settings) < SMALL_EPSILON else 0.5) if few else 0.0
-    why = (
-        "little is learnt of the classes: guidance makes up for it"
-        if guidance
-        else "without guidance images teach most"
-    )
+    why = "little is learnt of the classes: guidance helps" if guidance else "without guidance images teach most"
     if not chosen_method.needs_moments:  # whose classes are told apart by their moments alone
         yield Pick("generation.guidance", guidance, why)
     yield from varies

@@ -52,6 +52,7 @@ FLOORS = [
         "sfumato.drawing",
         *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
         *(
+            "sfumato.averaging_choice",
             "sfumato.embedding_choice",
             "sfumato.ensemble_choice",
             "sfumato.fourier",
