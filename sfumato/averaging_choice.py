@@ -10,7 +10,7 @@ from typing import Any
 
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.settings import Settings
-from sfumato.stage_costs import Declared
+from sfumato.stage_costs import Declared, target_epsilon
 
 WINDOW = (("percent", 33.0), ("until", 60.0))
 """The share of the sampling after which averages begin, and end, in latents. On a stand-in at epsilon 10, a thousand paid trajectories: .754 of the
@@ -18,8 +18,8 @@ images are read as what they were drawn for, .215 with a window from 45 to 67.5;
 BETA, LONGEST = 0.001, {"pixels": 0.5, "latents": 0.7}
 """Weight of the public images' density: where private images lie, there are few public ones (.03 in its place: .418 are read). Longest distance of an average
 from the public prediction, in roots of the number of numbers."""
-RECORDS_OF_A_TRAJECTORY, MOST_TRAJECTORIES = 60, 100
-"""Records of a class for one of its paid trajectories, and the most."""
+PRICE_OF_A_TRAJECTORY, MOST_TRAJECTORIES = 600.0, 100
+"""Epsilon times the records of a class for one of its paid trajectories, and the most: with many at a small epsilon none reads as its class."""
 BRANCHED, PAID = 5000, 500
 """Images that branch from paid trajectories, and images where each is paid for."""
 
@@ -39,9 +39,14 @@ def averages_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
     longest = LONGEST["latents" if latents else "pixels"] * math.sqrt(numbers)
     yield "longest", round(longest, 1), f"{numbers} numbers: an average goes no farther from the public prediction"
     if latents:
-        each = facts.records // len(facts.classes) // RECORDS_OF_A_TRAJECTORY
+        epsilon = target_epsilon(settings)
+        borne = min(MOST_TRAJECTORIES, epsilon * facts.records / len(facts.classes) / PRICE_OF_A_TRAJECTORY)
         yield "pay", "class", "any number of images branches from what is paid for once"
-        yield "trajectories", max(1, min(MOST_TRAJECTORIES, each)), f"of each class of {facts.private}"
+        yield (
+            "trajectories",
+            max(1, int(borne)),
+            f"of each class of {facts.private}, at epsilon {epsilon:g}",
+        )
 
 
 def number_of(settings: Settings) -> tuple[int, str]:

@@ -26,7 +26,7 @@ from sfumato.networks.build import resolved
 from sfumato.retrieval.choice import recipe_of, times_above
 from sfumato.settings import Settings, written
 from sfumato.sources import parts_of
-from sfumato.stage_costs import Declared, needs_backbone, stage_costs, trains_privately
+from sfumato.stage_costs import USUAL_EPSILON, Declared, needs_backbone, stage_costs, target_epsilon, trains_privately
 from sfumato.stage_steps import SHARES, fewest_of, path_of, stated, steps_for
 
 PIXELS_UP_TO = 16
@@ -71,8 +71,6 @@ the class rows alone are trained."""
 FEW_STEPS, ALIGNED_RATE = 60, 0.01
 """Private steps below the second, and the rate of class rows there after class moments: of a stand-in for X-rays the Frechet distance is .40 without private
 steps, .46 at this rate and .86 at .05 (`benchmarks/far_steps.py`)."""
-USUAL_EPSILON = 10.0
-"""The time of the public half is computed for this target, whatever the actual one, so that runs at other targets reuse the public half."""
 DRAWS = (2, 4)
 """Noised copies of a record above and below the second. Averaged before clipping they lengthen what a step learns
 (`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (`benchmarks/results/targets.md`)."""
@@ -128,12 +126,6 @@ class Pick:
 
 
 Rule = Callable[[Settings, Declared], Iterator[Pick]]
-
-
-def target_epsilon(settings: Settings) -> float:
-    """The target that choices follow; at an infinite one the usual, so that a run without noise has the recipe of one with noise."""
-    epsilon = settings.privacy.epsilon
-    return USUAL_EPSILON if epsilon == math.inf else epsilon
 
 
 def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:

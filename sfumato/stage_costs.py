@@ -30,6 +30,9 @@ from sfumato.settings import Settings
 VIEW_SECONDS = 2e-4
 """Seconds per view of the extractor, its encoder included; on a CPU."""
 
+USUAL_EPSILON = 10.0
+"""The time of the public half is computed for this target, whatever the actual one, so that runs at other targets reuse the public half."""
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -44,6 +47,12 @@ class Declared:
     def shape(self) -> Shape:
         """Channels, height and width of an image."""
         return self.facts.shape
+
+
+def target_epsilon(settings: Settings) -> float:
+    """The target that choices follow; at an infinite one the usual, so that a run without noise has the recipe of one with noise."""
+    epsilon = settings.privacy.epsilon
+    return USUAL_EPSILON if epsilon == math.inf else epsilon
 
 
 def trains_privately(settings: Settings) -> bool:

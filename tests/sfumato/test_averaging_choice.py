@@ -30,9 +30,15 @@ def recipe_of_the_digits():
     return resolve("empirical-denoiser", "digits").method
 
 
-@pytest.mark.parametrize(("records", "trajectories"), [(60_000, 100), (6000, 10), (300, 1)])
-def test_few_records_pay_for_few_trajectories(records, trajectories):
-    assert denoiser(records=records).method.trajectories == trajectories
+@pytest.mark.parametrize(
+    ("records", "epsilon", "trajectories"),
+    [(60_000, 10, 100), (6000, 10, 10), (60_000, 1, 10), (300, 10, 1), (6000, "inf", 10)],
+)
+def test_few_records_and_a_small_epsilon_pay_for_few_trajectories(records, epsilon, trajectories):
+    assert (
+        denoiser(f"privacy.epsilon={epsilon}", "privacy.reason=a trial", records=records).method.trajectories
+        == trajectories
+    )
 
 
 def test_who_wants_to_pay_for_each_image_may():
