@@ -43,6 +43,8 @@ def generate(
     from sfumato.image_folder import free_folder
     from sfumato.released import CARD, load
 
+    if "://" in of:
+        raise BadInput(f"{of} is at a URL: copy it into a folder here first, and name the folder")
     folder, place = Path(of).expanduser(), configure()
     if images < 1:
         raise BadInput(f"--images {images}: give 1 or more")

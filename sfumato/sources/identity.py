@@ -63,6 +63,8 @@ def existing(source: str) -> Path:
     known = (
         f"give {', '.join(NAMES)}, a folder of class folders, a folder with IDX files, or a file ({', '.join(FILES)})"
     )
+    if "://" in str(source):
+        raise BadInput(f"the data source {source!r} is at a URL: copy it into a folder here first, and name the folder")
     if not os.path.lexists(source):
         near = difflib.get_close_matches(Path(source).name.lower(), NAMES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -93,6 +93,8 @@ def test_mixed_channels_name_the_two_files(folder):
 def test_unusable_folders(tmp_path, read):
     with refused("nowhere' does not exist", "digits"):
         read(tmp_path / "nowhere")
+    with refused("s3://bucket/out' is at a URL", "copy it into a folder here"):
+        sources.load("s3://bucket/out")
     with refused("'' does not exist"):
         read("")
     with refused("holds no images", "one folder per class"):
