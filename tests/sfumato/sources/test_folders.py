@@ -94,7 +94,7 @@ def test_unusable_folders(tmp_path, read):
     with refused("nowhere' does not exist", "digits"):
         read(tmp_path / "nowhere")
     with refused("s3://bucket/out' is at a URL", "copy it into a folder here"):
-        sources.load("s3://bucket/out")
+        read("s3://bucket/out")
     with refused("'' does not exist"):
         read("")
     with refused("holds no images", "one folder per class"):
