@@ -159,9 +159,7 @@ def _promises(record: RunRecord) -> str:
     )
     if math.isinf(claim.epsilon):
         return f"{own} No paper claims privacy for a run without noise."
-    return (
-        f"{own} The method's paper claims epsilon {claim.epsilon:.3f} ({claim.source}); a claim promises nothing here."
-    )
+    return f"{own} The method's paper claims epsilon {claim.epsilon:.3f} ({claim.source.partition(':')[0]}); a claim promises nothing here."
 
 
 def _unit(record: RunRecord) -> str:
