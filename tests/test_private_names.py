@@ -134,7 +134,7 @@ def test_what_a_person_mistyped_is_still_told(tmp_path, folder):
 def test_the_file_is_named_in_an_internal_file_of_the_home(folder, tmp_path, monkeypatch):
     cut(folder)
     run = uuid.uuid4()
-    monkeypatch.setattr(heartbeat, "_run_id", lambda: run)
+    monkeypatch.setattr(heartbeat, "run_id", lambda: run)
     monkeypatch.setattr(heartbeat, "show_life", lambda *_: None)
     with home_at(tmp_path / "home"):
         state = heartbeat.attended(lambda: identify(PrivateSet(name="scans", source=str(folder))))()
