@@ -1,28 +1,42 @@
 """Whether private training among aligned classes pays, and a paid judge beside it: class moments alone, with a judge, with a method, and all three.
 
     .venv/bin/python benchmarks/aligned.py [--method rapid dp-sgd] [--epsilon 10 1] [--seeds 0 1 2] [--shares default]
+    .venv/bin/python benchmarks/aligned.py --on xrays --minutes 10 --epsilon 10
 
-The pairs `mechanism` and `judge` of `sfumato compare --pairs`, on the embedded digits, in a home of its own (`sfumato-home/benchmarks`). Beside
-training, the moments and the judge have the shares of epsilon that the recipe (preset `auto`) gives them, or with `--shares default` those of a
-run where nothing is said. Prints the scores of each condition and the differences with their paired intervals. The scores look at private
-images and are INTERNAL; those of the embedded digits may be shown, since these are public.
+The pairs `mechanism` and `judge` of `sfumato compare --pairs`, on the embedded digits or on a set of `benchmarks/targets.py`, in a home of its own
+(`sfumato-home/benchmarks`). Beside training, the moments and the judge have the shares of epsilon that the recipe (preset `auto`) gives them, or
+with `--shares default`, on the digits alone, those of a run where nothing is said. Prints the scores of each condition and the differences with
+their paired intervals. The scores look at private images and are INTERNAL; those of public data may be shown.
 """
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from tasks.runtime.environment import CHECKOUT, configure
+from targets import TARGETS, set_up
 
-SHOWN = ("frechet", "coverage", "readable", "logistic", "cnn")
-"""Scores of the tables."""
-SIZES = [
-    *("pretraining.steps=1500", "fine_tuning.draws=4", "generation.solver=dpm++", "generation.steps=20"),
-    *("generation.images=500", "evaluation.images=500", "evaluation.resamples=20"),
-]
-"""Of all runs: as many images of each, so that the scores compare."""
+from sfumato.errors import BadInput, Refused
+from tasks.runtime.environment import CHECKOUT
+
+DIGITS = "digits"
+SHOWN = {
+    DIGITS: ("frechet", "coverage", "readable", "logistic", "cnn"),
+    "": ("frechet", "coverage", "two_sample_auc", "readable", "cnn"),
+}
+"""Scores of the tables: of the digits, and of any other set."""
+SIZES = {
+    DIGITS: [
+        *("pretraining.steps=1500", "fine_tuning.draws=4", "generation.solver=dpm++", "generation.steps=20"),
+        *("generation.images=500", "evaluation.images=500", "evaluation.resamples=20"),
+    ],
+    "": [
+        *("generation.images=2000", "evaluation.images=2000", "evaluation.classifiers=fast"),
+        *("evaluation.baseline=false", "evaluation.resamples=20"),
+    ],
+}
+"""Of all runs: as many images of each, so that the scores compare. All else of a larger set is the recipe's."""
 TAUGHT = ("rapid", "dp-sgd", "dp-promise")
 JUDGED = " judge.use=weigh"
 
@@ -30,13 +44,20 @@ JUDGED = " judge.use=weigh"
 def main() -> None:
     """Run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--on", dest="target", choices=[DIGITS, *TARGETS], default=DIGITS, help="the private set")
     parser.add_argument("--method", nargs="+", default=list(TAUGHT))
     parser.add_argument("--epsilon", type=float, nargs="+", default=[10.0, 1.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--minutes", type=float, default=10.0, help="what the recipe may take, but on the digits")
     parser.add_argument("--shares", choices=("recipe", "default"), default="recipe")
+    parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
+    parser.add_argument("--no-judge", action="store_true", help="leave the conditions with a paid judge out")
+    parser.add_argument(
+        "--home", type=Path, default=CHECKOUT / "sfumato-home" / "benchmarks", help="where runs are kept"
+    )
     arguments = parser.parse_args()
-    os.environ.setdefault("SFUMATO_HOME", str(CHECKOUT / "sfumato-home" / "benchmarks"))
-    configure()
+    kind = DIGITS if arguments.target == DIGITS else ""
+    data = set_up(arguments)
     from artifacts.reports.comparison import certified
     from artifacts.reports.differences import heads
     from artifacts.reports.in_short import SCORES
@@ -45,31 +66,39 @@ def main() -> None:
 
     comparisons = []
     for epsilon in arguments.epsilon:
-        changes = [*SIZES, *(recipe_shares(epsilon) if arguments.shares == "recipe" else [])]
-        grid = conditions(RunGrid((), "digits", [epsilon], arguments.seeds, changes, title="aligned"), arguments.method)
-        comparisons.append(compare_planned(grid, planned(grid), go_on=True))
-    head = ["settings", "epsilon", "certificate", *(SCORES[key] for key in SHOWN)]
+        shares = recipe_shares(epsilon) if kind == DIGITS and arguments.shares == "recipe" else []
+        changes = [*data, *SIZES[kind], *shares, *arguments.set]
+        grid = RunGrid((), kind or "auto", [epsilon], arguments.seeds, changes, title=f"aligned-{arguments.target}")
+        grid = conditions(grid, arguments.method, judged=not arguments.no_judge)
+        try:
+            comparisons.append(compare_planned(grid, planned(grid), go_on=True))
+        except (BadInput, Refused) as error:
+            raise SystemExit(f"aligned: {error}") from None
+    shown = SHOWN[kind]
+    head = ["settings", "epsilon", "certificate", *(SCORES[key] for key in shown)]
     print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for row in (row for comparison in comparisons for row in comparison.rows):
-        scores = (str(row.scores[key]) for key in SHOWN)
+        scores = (str(row.scores[key]) for key in shown)
         print(f"| {' | '.join([row.variant, f'{row.target:g}', certified(row), *scores])} |")
-    head = ["part", "with", "epsilon", *heads(SHOWN)]
+    head = ["part", "with", "epsilon", *heads(shown)]
     print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for pair in (pair for comparison in comparisons for pair in comparison.pairs):
-        cells = [pair.pair.part, pair.pair.variant, f"{pair.target:g}", *(str(pair.scores[key]) for key in SHOWN)]
+        cells = [pair.pair.part, pair.pair.variant, f"{pair.target:g}", *(str(pair.scores[key]) for key in shown)]
         print(f"| {' | '.join(cells)} |")
 
 
-def conditions(grid: Any, methods: Sequence[str]) -> Any:
+def conditions(grid: Any, methods: Sequence[str], judged: bool = True) -> Any:
     """Class moments alone and with a judge, and each method among aligned classes with and without one; each run once."""
     from flows.ablations import moments_alone
     from flows.pairs import paired
 
-    parts = [paired(["judge"], replace(grid, variants=[moments_alone()]))]
+    parts = [paired(["judge"], replace(grid, variants=[moments_alone()]))] if judged else []
     for method in methods:
         (pair,) = paired(["mechanism"], replace(grid, variants=[method])).pairs
-        parts.append(paired(["mechanism", "judge"], replace(grid, variants=[pair.variant])))
-        parts.append(paired(["mechanism"], replace(grid, variants=[pair.variant + JUDGED])))
+        parts.append(
+            paired(["mechanism", "judge"] if judged else ["mechanism"], replace(grid, variants=[pair.variant]))
+        )
+        parts += [paired(["mechanism"], replace(grid, variants=[pair.variant + JUDGED]))] if judged else []
     variants = dict.fromkeys(variant for part in parts for variant in part.variants)
     pairs = dict.fromkeys(pair for part in parts for pair in part.pairs)
     return replace(grid, variants=list(variants), pairs=tuple(pairs))

@@ -17,7 +17,6 @@ Not covered: mechanisms other than these. Floating-point rounding is not bounded
 above what was measured.
 """
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,6 +63,8 @@ SERIAL_WORK = 30_000
 
 CELLS, BLOCK = 2**18, 2**13
 """Cells of the window, and of the block of it that is read at once."""
+SPREAD = 30.0
+"""Longest block that is read at once, as privacy loss: e to this power is far inside what a float holds."""
 
 RARE_SHARE = 0.25
 """Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
@@ -504,15 +505,17 @@ def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float,
         return math.inf
     cell = (top - bottom) / cells.size
     masses = np.maximum(cells[::-1], 0.0)
-    above, fades = np.cumsum(masses), math.exp(-cell)
+    above = np.cumsum(masses)
     weighed = 0.0  # sum of mass e^(loss here - loss), over losses above
-    for start in range(0, masses.size, BLOCK):
-        # In Python, since only the blocks above epsilon are read: loading scipy's filter takes longer than this loop.
-        rows = masses[start : start + BLOCK].tolist()
-        sums = np.array(list(itertools.accumulate(rows, lambda so_far, mass: fades * so_far + mass, initial=weighed)))
-        over = np.flatnonzero(above[start : start + BLOCK] - sums[1:] + infinite > delta)
-        last = start + (int(over[0]) if over.size else len(rows)) - 1
-        weighed = float(sums[last + 1 - start])
+    block = max(1, min(BLOCK, int(SPREAD / cell)))
+    scale = np.exp(cell * np.arange(1.0, block + 1))
+    for start in range(0, masses.size, block):
+        rows = masses[start : start + block]
+        scales = scale[: rows.size]
+        sums = (weighed + np.cumsum(rows * scales)) / scales
+        over = np.flatnonzero(above[start : start + block] - sums + infinite > delta)
+        last = start + (int(over[0]) if over.size else rows.size) - 1
+        weighed = float(sums[last - start]) if last >= start else weighed
         if over.size:
             break
     return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed, 1e-300))
