@@ -31,6 +31,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextvars import ContextVar
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal, NamedTuple, get_args
 
 from sfumato.config import Relation
@@ -100,6 +101,8 @@ of its sums alone decides on which side of the truth it lies, and that differs f
 
 CALIBRATION_SLACK = 1e-3
 """Calibration stops when the total lies within this share below the target."""
+DIGITS = 6
+"""Significant digits of a calibrated noise: machines that round the last bits of a float in other ways plan the same run, and find it in the cache."""
 
 NOISE_RANGE = (1 / NO_NOISE_MU, 1e9)
 """Noise multipliers between which calibration searches: from none at all to more than any query needs."""
@@ -372,9 +375,17 @@ def calibrate(
             high, cost_high, gap_high, gap_low = middle, cost_middle, gap, gap_low / 2 if last_moved == 1 else gap_low
             last_moved = 1
     # The search asks the quick grids; the answer must also hold by the accountant that certifies.
-    while (exact := priced(event_of_noise(high), delta, relation).epsilon) > target:
-        high *= max(exact / target, 1 + CALIBRATION_SLACK)
-    return high
+    noise = _rounded_up(high)
+    while (exact := priced(event_of_noise(noise), delta, relation).epsilon) > target:
+        noise = _rounded_up(noise * max(exact / target, 1 + CALIBRATION_SLACK))
+    return noise
+
+
+def _rounded_up(noise: float) -> float:
+    """The next number of `DIGITS` significant digits, which costs no more."""
+    exponent = DIGITS - 1 - math.floor(math.log10(noise))
+    up = Decimal(repr(float(noise))).scaleb(exponent).to_integral_value(ROUND_CEILING).scaleb(-exponent)
+    return float(up)
 
 
 def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, float, float, float]:

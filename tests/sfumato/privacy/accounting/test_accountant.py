@@ -513,6 +513,14 @@ def test_calibration_never_exceeds_and_comes_close(target, rate, steps, relation
     )
 
 
+@pytest.mark.parametrize("noise", [1.0, 1.234567, 0.000123456789, 999999.5, 98765432.1, 1.00000000001, 0.3])
+def test_a_calibrated_noise_is_rounded_up_so_that_the_last_bits_of_a_float_plan_no_other_run(noise):
+    up = accountant._rounded_up(noise)
+    assert noise <= up <= noise * (1 + 1e-5) and float(f"{up:.5e}") == up == accountant._rounded_up(up)
+    beside = math.nextafter(accountant._rounded_up(noise) * (1 - 1e-9), 0)
+    assert accountant._rounded_up(beside) == up
+
+
 def test_calibration_beside_a_fixed_part():
     fixed = Gaussian(noise_multiplier=3.0)
     noise = calibrate(3.0, DELTA, lambda noise: [fixed, dp_sgd(noise, 0.05, 300)])
