@@ -32,11 +32,12 @@ SIZES = {
         *("generation.images=500", "evaluation.images=500", "evaluation.resamples=20"),
     ],
     "": [
+        *("latent.steps=1000", "pretraining.steps=1700", "backbone.steps=400"),
         *("generation.images=2000", "evaluation.images=2000", "evaluation.classifiers=fast"),
         *("evaluation.baseline=false", "evaluation.resamples=20"),
     ],
 }
-"""Of all runs: as many images of each, so that the scores compare. All else of a larger set is the recipe's."""
+"""Of all runs: the same public models and as many images of each, so that the scores compare. All else of a larger set is the recipe's."""
 TAUGHT = ("rapid", "dp-sgd", "dp-promise")
 JUDGED = " judge.use=weigh"
 

@@ -1,6 +1,7 @@
 """Progress that a person can follow, in the terminal and in the Prefect UI: lines, steps, speed and time, nothing that looks at data."""
 
 import contextlib
+import math
 import multiprocessing
 import re
 import sys
@@ -45,6 +46,8 @@ def log_line(text: str) -> None:
 
 
 CONSOLE = RunConsole(stderr=True)
+SHOW_EVERY_SECONDS = 0.1
+"""Seconds between updates of the speed: the mean of a thousand times takes longer than many a step."""
 REPORT_EVERY_SECONDS = 3.0
 """Seconds between updates of the Prefect artifact."""
 LINE_EVERY_SECONDS = 60.0
@@ -69,7 +72,7 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    artifact, last_report = _artifact(title), time.monotonic()
+    artifact, last_report, last_shown = _artifact(title), time.monotonic(), -math.inf
     with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
         bar = bars.add_task(title, total=None, speed="")
         (task,) = bars.tasks
@@ -78,11 +81,14 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
             threading.Thread(target=_tell_log, args=(title, task, ended), daemon=True).start()
 
         def show(done: int, total: int) -> None:
-            nonlocal last_report
+            nonlocal last_report, last_shown
             bars.update(bar, completed=done, total=total)
-            bars.update(bar, speed=speed(task, images))
-            if artifact and (done == total or time.monotonic() - last_report > REPORT_EVERY_SECONDS):
-                last_report = time.monotonic()
+            now = time.monotonic()
+            if done == total or now - last_shown > SHOW_EVERY_SECONDS:
+                last_shown = now
+                bars.update(bar, speed=speed(task, images))
+            if artifact and (done == total or now - last_report > REPORT_EVERY_SECONDS):
+                last_report = now
                 _tell(artifact, 100 * done / max(1, total), f"{title}: {in_words(task)}")
 
         try:

@@ -120,6 +120,7 @@ def code_behind(function: Callable[..., Any], extra: frozenset[str] = frozenset(
     return helpers, seen
 
 
+@functools.cache
 def _ours(name: str) -> bool:
     """Whether a module's code shapes results; a change of the ledger, of settings or of progress must make nobody pay twice."""
     keeps_books = any(f"{name}.".startswith(f"{wing}.") for wing in BOOKKEEPING)
@@ -196,12 +197,14 @@ def _own_tree(thing: Callable[..., Any]) -> ast.Module:
     return _without_docstrings(ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))))
 
 
-def _imports(name: str) -> set[str]:
+@functools.cache
+def _imports(name: str) -> frozenset[str]:
     """The modules that a module's code may import."""
     findings = _findings(name)
-    return {*findings.names, *(child for child in findings.attributes if _ours(child) and _is_module(child))}
+    return frozenset([*findings.names, *(child for child in findings.attributes if _ours(child) and _is_module(child))])
 
 
+@functools.cache
 def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None

@@ -50,6 +50,13 @@ FILES = {
 }
 
 
+def forget_sources():
+    """As in a new process."""
+    for cached in vars(source_digest).values():
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
+
+
 @pytest.fixture
 def digest(tmp_path, monkeypatch):
     """code_digest of a stage in a package of one's own, written anew for each call with the changes asked for."""
@@ -59,13 +66,7 @@ def digest(tmp_path, monkeypatch):
     def forget():
         for name in [name for name in sys.modules if name.split(".")[0] == "stagebox"]:
             del sys.modules[name]
-        for cached in (
-            source_digest.code_digest,
-            source_digest._findings,
-            source_digest._tree,
-            source_digest._source,
-        ):
-            cached.cache_clear()
+        forget_sources()
 
     def make(stage="work", before=(), **changes):
         forget()
@@ -246,15 +247,13 @@ def parsed(tmp_path, monkeypatch):
     parsed, read = [], source_digest._read
 
     def digest():
-        for cached in (source_digest.code_digest, source_digest._findings, source_digest._known):
-            cached.cache_clear()
+        forget_sources()
         parsed.clear()
         return source_digest.code_digest(private.fine_tune.fn)
 
     monkeypatch.setattr(source_digest, "_read", lambda tree: parsed.append(tree) or read(tree))
     yield digest, parsed
-    for cached in (source_digest.code_digest, source_digest._findings, source_digest._known):
-        cached.cache_clear()
+    forget_sources()
 
 
 def test_a_second_process_parses_no_source_again_and_finds_the_same(parsed, tmp_path):
