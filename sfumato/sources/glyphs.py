@@ -9,6 +9,7 @@ of that size shows one pen's line, each letter is thinned to its skeleton and dr
 Not covered: other alphabets, and bit-for-bit equality between machines (a seed fixes the images on one machine).
 """
 
+import functools
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,10 +158,11 @@ def thinned(bitmaps: np.ndarray) -> np.ndarray:
     return left
 
 
+@functools.lru_cache(maxsize=2)
 def distance_fields(characters: str, look: Look) -> Tensor:
     """Signed distances to the outline, or to the pen's line, in units of the letter's height.
 
-    float32 `[characters, fonts, FIELD, FIELD]`.
+    float32 `[characters, fonts, FIELD, FIELD]`, to be read alone: most of the time of drawing few images goes here, so that it is kept.
     """
     import matplotlib
     from scipy.ndimage import distance_transform_edt

@@ -307,16 +307,20 @@ def dp_sgd_epsilon(
         return 0.0
     if accountant == "clt":
         return gdp_epsilon(poisson_clt([1 / noise], rate, steps), delta)
+    name = _opacus_name(accountant)
+    return _cached(
+        f"{name} {(noise, rate, steps, delta)!r}",
+        lambda: Priced(_by_opacus(noise, rate, steps, delta, accountant == "prv"), name),
+    ).epsilon
 
-    def by_opacus() -> Priced:
-        from opacus.accountants import PRVAccountant, RDPAccountant
 
-        opacus = PRVAccountant() if accountant == "prv" else RDPAccountant()
-        opacus.history = [(noise, rate, steps)]
-        options = {"eps_error": PRV_EPSILON_ERROR} if accountant == "prv" else {}
-        return Priced(float(opacus.get_epsilon(delta, **options)), _opacus_name(accountant))
+@functools.lru_cache(maxsize=1000)
+def _by_opacus(noise: float, rate: float, steps: int, delta: float, prv: bool) -> float:
+    from opacus.accountants import PRVAccountant, RDPAccountant
 
-    return _cached(f"{_opacus_name(accountant)} {(noise, rate, steps, delta)!r}", by_opacus).epsilon
+    opacus = PRVAccountant() if prv else RDPAccountant()
+    opacus.history = [(noise, rate, steps)]
+    return float(opacus.get_epsilon(delta, **({"eps_error": PRV_EPSILON_ERROR} if prv else {})))
 
 
 # ------------------------------------------------------------------------------------------------------- calibration

@@ -290,6 +290,8 @@ def _crowd(model: nn.Module, shape: tuple[int, ...], like: Tensor) -> Crowd:
 
 
 def _close(one: Tensor, other: Tensor, close: float) -> bool:
+    if torch.equal(one, other):  # most of them, and in a fifth of the time
+        return True
     scale = float(one.abs().nan_to_num().max()) if one.numel() else 0.0
     return torch.allclose(one, other, rtol=close, atol=close * scale, equal_nan=True)
 
