@@ -179,18 +179,19 @@ def check_same_unit(first: Record, record: Record, window: str) -> None:
 
 
 def check_same_shape(first: Record, record: Record) -> None:
-    """Refuse a second size or number of channels, naming both pictures."""
-    (height, width, depth), (other_height, other_width, other_depth) = first.pixels.shape, record.pixels.shape
-    if (height, width) != (other_height, other_width):
+    """Refuse a second size or number of channels, or both, naming both pictures."""
+    shapes = first.pixels.shape, record.pixels.shape
+    differing, ways = [], []
+    if shapes[0][:2] != shapes[1][:2]:
+        differing.append(("size", *(f"{width}x{height}" for height, width, _ in shapes)))
+        ways.append("data.size=<side> to resize all")
+    if shapes[0][2] != shapes[1][2]:
+        differing.append(("channels", *("grey" if depth == 1 else "colour" for *_, depth in shapes)))
+        ways.append("data.channels=1 or data.channels=3 to convert all")
+    if differing:
+        what, one, other = (" and ".join(words) for words in zip(*differing, strict=True))
+        way = f"pass {', and '.join(ways)}"
         raise BadInput(
-            f"images differ in size: {first.where!r} is {width}x{height}, {record.where!r} is"
-            f" {other_width}x{other_height}; pass data.size=<side> to resize all",
-            nameless=f"holds images of {width}x{height} and of {other_width}x{other_height}: pass data.size=<side> to resize all",
-        )
-    if depth != other_depth:
-        kind = {1: "grey", 3: "colour"}
-        raise BadInput(
-            f"images differ in channels: {first.where!r} is {kind[depth]}, {record.where!r} is {kind[other_depth]};"
-            " pass data.channels=1 or data.channels=3 to convert all",
-            nameless=f"holds images in {kind[depth]} and in {kind[other_depth]}: pass data.channels=1 or data.channels=3 to convert all",
+            f"images differ in {what}: {first.where!r} is {one}, {record.where!r} is {other}; {way}",
+            nameless=f"holds images of {one}, and of {other}: {way}",
         )

@@ -69,6 +69,11 @@ def test_a_second_shape_among_a_few_headers_is_refused_before_anything_is_decode
     Image.new("RGB", (8, 8)).save(folder / "cat" / "020.png")
     with refused("is grey", "is colour", "pass data.channels"):
         describe(folder, Reading(part="all"))
+    Image.new("RGB", (9, 7)).save(folder / "cat" / "020.png")
+    with refused(
+        "differ in size and channels", "is 9x7 and colour", "pass data.size=<side> to resize all, and data.channels=1"
+    ):
+        describe(folder, Reading(part="all"))
 
 
 def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, monkeypatch):
