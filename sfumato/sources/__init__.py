@@ -96,7 +96,6 @@ __all__ = [
     "is_there",
     "left_out",
     "load",
-    "meant",
     "needs_folder",
     "parts_of",
     "public_reading",
@@ -256,6 +255,7 @@ def as_stored(reading: Reading) -> Reading:
         group=reading.group,
         only=reading.only,
         glyphs_per_class=1,
+        stored=True,
     )
 
 

@@ -161,6 +161,8 @@ class Reading:
     """Names of classes that are left out in the same way."""
     forgiving: bool = False
     """Take the shape of the first picture whose header can be read."""
+    stored: bool = False
+    """Each picture is read by itself as it is stored, and they need not agree in shape."""
 
     def __post_init__(self) -> None:
         if self.part not in ("train", "test", "all"):

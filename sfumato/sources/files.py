@@ -30,8 +30,8 @@ def of_files(
 ) -> Catalogue:
     """The catalogue of one or more files; the first one's header gives the shape, and a few others must agree with it.
 
-    Where `reading` is forgiving, it is the first that can be read, whatever others say. A volume gives its slices, which belong together wherever there are
-    several.
+    Where `reading` is forgiving, it is the first that can be read, whatever others say; where pictures are read as stored, none need agree. A
+    volume gives its slices, which belong together wherever there are several.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     several = reading.decoding.slices.count > 1 and any(is_volume(file.path) for file in files)
@@ -43,7 +43,7 @@ def of_files(
     by_patient = not grouped and files and read_as_dicom(files[0].path)
     grouping = VOLUME if by_volume else PATIENT if by_patient else GROUP
     facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=grouping)
-    if not reading.forgiving:
+    if not (reading.forgiving or reading.stored):
         check_headers(files, facts, reading)
 
     def labels() -> Iterator[tuple[int, str]]:

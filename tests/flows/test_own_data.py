@@ -100,6 +100,18 @@ def as_class_folders(to: Path, positions) -> Path:
     return to
 
 
+def test_pictures_of_several_shapes_grey_and_in_colour_are_brought_to_one(no_servers, tmp_path):
+    digits = load_digits()
+    for at, (values, label) in enumerate(zip(digits.images[:200], digits.target[:200] % 3, strict=True)):
+        (tmp_path / "scans" / f"kind {label}").mkdir(parents=True, exist_ok=True)
+        drawn = Image.fromarray((values * 255 / 16).astype(np.uint8)).resize((8 + at % 3, 9 + at % 2))
+        drawn.convert(("L", "RGB", "CMYK")[at % 3]).save(
+            tmp_path / "scans" / f"kind {label}" / f"{at}.{('png', 'JPG', 'tiff')[at % 3]}"
+        )
+    record = run("dp-sgd", [f"data.private={tmp_path / 'scans'}", "data.size=8", "data.channels=1", *TINY])
+    assert record.plan.facts.records == 160 and record.plan.facts.shape == (1, 8, 8) and record.label == Label.DP
+
+
 def test_a_copy_of_the_set_behind_the_public_side_is_refused_once_its_records_are_read(no_servers, tmp_path, released):
     """Under another name the ledger learns of the copy when it reads it, after the plan."""
     ward, scans = as_class_folders(tmp_path / "ward", range(300)), as_class_folders(tmp_path / "scans", range(295))

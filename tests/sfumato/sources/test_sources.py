@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from sfumato.sources import Reading, describe, files, files_now, idx, load
+from sfumato import sources
+from sfumato.sources import Reading, describe, files, files_now, idx, load, source_digest, stored_pictures
 from tests.sfumato.sources.test_embedded import rows
 from tests.sfumato.sources.test_embedded import write as write_parquet
 from tests.sfumato.sources.test_shards import png, write_shard
@@ -74,6 +75,20 @@ def test_a_second_shape_among_a_few_headers_is_refused_before_anything_is_decode
         "differ in size and channels", "is 9x7 and colour", "pass data.size=<side> to resize all, and data.channels=1"
     ):
         describe(folder, Reading(part="all"))
+
+
+def test_pictures_of_several_shapes_have_a_digest_and_are_loaded_at_one_size(folder):
+    before = source_digest(folder)
+    for number in range(20):
+        Image.new(("L", "RGB")[number % 2], (9 + number % 3, 7)).save(folder / "cat" / f"1{number:02}.png")
+    several = Reading(part="all", size=8, channels=3)
+    assert source_digest(folder, several) == source_digest(folder) != before
+    assert len({picture.shape for picture in stored_pictures(folder, several)}) == 7
+    assert load(folder, several).pixels.shape == (70, 3, 8, 8) and describe(folder, several).records == 70
+
+
+def test_every_public_name_is_there():
+    assert [name for name in sources.__all__ if not hasattr(sources, name)] == []
 
 
 def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, monkeypatch):
