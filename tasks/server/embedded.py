@@ -183,8 +183,9 @@ def _free_port() -> int:
 
 
 def _end_with_us(pid: int) -> None:
-    """End a process when this one has ended, however it ended: the pipe between the two breaks then."""
-    watching = ["sh", "-c", f"read -r _; kill {pid} 2> {os.devnull}"]
+    """End a process when this one has ended, however it ended: the pipe between the two breaks then. One that goes on all the same is killed."""
+    ending = f"kill {pid} 2> {os.devnull} && sleep {STOP_SECONDS:g} && kill -9 {pid} 2> {os.devnull}"
+    watching = ["sh", "-c", f"read -r _; {ending}"]
     _WATCHING.append(subprocess.Popen(watching, stdin=subprocess.PIPE, start_new_session=True))
 
 

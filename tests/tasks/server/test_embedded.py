@@ -1,6 +1,7 @@
 """The server of a run starts beside it, comes again when it ends, and goes with it. A stand-in answers in place of Prefect's, which takes seconds."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -89,6 +90,15 @@ def test_a_run_that_ends_while_its_server_starts_does_not_wait_for_it(keep):
     assert soon(lambda: server._process)
     server.end()
     assert soon(lambda: not lives(server._process.pid)) and server.answering.wait(PATIENCE_SECONDS)
+
+
+def test_a_server_that_does_not_heed_is_killed_after_a_run_that_was_killed():
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as server:
+        server.stdout.readline()
+        run = f"import os; from tasks.server import embedded; embedded.STOP_SECONDS = 0.5; embedded._end_with_us({server.pid}); os.kill(os.getpid(), 9)"
+        subprocess.run([sys.executable, "-c", run])
+        assert server.wait(10) == -signal.SIGKILL
 
 
 def test_where_no_server_starts_prefect_is_left_as_it_is(keep, addresses):
