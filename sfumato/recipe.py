@@ -436,14 +436,15 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if settings.central.images:
         yield Pick("alignment.kind", "none", "central images pay for the means of the classes")
     elif _alignable(shape, len(facts.classes)):
-        yield Pick(
-            "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
-        )
+        why = f"{each:.0f} records in a class: the strongest lever before any gradient"
+        if trains_privately(settings):
+            why += "; alone (method moments) as good or better wherever the two were compared"
+        yield Pick("alignment.kind", "moments", why)
         share, most = 1.0, alone or (trains_privately(settings) and forgets(settings, declared))
         if not alone:
             share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
-            why = "; such a network learns more from moments than by private steps" if most else ""
-            yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{why}")
+            more = "; such a network learns more from moments than by private steps" if most else ""
+            yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{more}")
         cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
         if cells > 1 and most:  # beside other training, cells were never measured on a stand-in
             yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
