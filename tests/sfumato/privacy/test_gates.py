@@ -26,7 +26,7 @@ SINGLE = {
     "sfumato.privacy.door._refuse_copies": 1,
     "sfumato.privacy.door.check_parts": 3,
     "sfumato.sources.load": 1,
-    "sfumato.sources.pictures.check_same_shape": 2,
+    "sfumato.sources.pictures.check_same_shape": 1,
     "sfumato.sources.pictures.check_same_unit": 1,
 }
 """How often the functions that are gates by themselves refuse, so that one more refusal in them is seen."""
