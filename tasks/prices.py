@@ -1,4 +1,4 @@
-"""A cache of prices that bind nobody, stored in the home: of screens, so that `plan` and `ledger show` answer at once the second time,
+"""A cache of prices that bind nobody, stored in the home: of screens, so that `plan`, `status` and `ledger show` answer at once the second time,
 and of comparisons, which pay nothing.
 
 Binding prices are always computed: a run, a payment, a card and every check of the ledger know nothing of this file. Prices of other

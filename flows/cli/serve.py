@@ -45,6 +45,7 @@ def serve(
 def status() -> None:
     """Show what runs, waits, comes next, failed and why, and what is left of each budget."""
     place = configure()
+    from tasks.prices import cached_prices
     from tasks.server.status import budgets, lines
 
     def say(kind: str, text: str) -> None:
@@ -58,8 +59,9 @@ def status() -> None:
         say(one.kind, f"{one.name:<{width}}  {one.about}")
     if not running:
         say("runs", "none yet")
-    for line in budgets(place):
-        say("budget", line)
+    with cached_prices(place):
+        for line in budgets(place):
+            say("budget", line)
 
 
 def _styled(kind: str) -> str:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from artifacts.reports.odds import rounded_up
 from sfumato.errors import Refused
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from tasks import prices
 from tasks.runtime.environment import where
+from tests.spends import DELTA, spend
 
 ROOT = Path(__file__).parents[3]
 SLOW = {"prefect", "mlflow", "sklearn", "matplotlib", "opacus", "lightly", "faiss", "torch._dynamo", "sympy", "pandas"}
@@ -23,9 +25,10 @@ def test_a_plan_loads_nothing_that_judges_draws_or_runs(folder):
     assert loaded(SLOW) == []
 
 
-def loaded(names):
-    """Which of these modules a plan has loaded when it ends."""
-    lines = ["import sys", "from flows.cli.main import main", "sys.argv[1:] = ['plan', 'rapid']", "try:", "    main()"]
+def loaded(names, *command):
+    """Which of these modules a command, by default a plan, has loaded when it ends."""
+    command = command or ("plan", "rapid")
+    lines = ["import sys", "from flows.cli.main import main", f"sys.argv[1:] = {command!r}", "try:", "    main()"]
     lines += ["finally:", f"    print(*sorted({names!r} & set(sys.modules)))"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1].split()
@@ -40,6 +43,16 @@ def test_a_plan_shown_again_says_the_same_without_dp_accounting_and_what_is_no_p
     for broken in ("", "[]", "{", '{"code": "another", "prices": {}}', retained.read_text().replace("[", '["x",')):
         retained.write_text(broken)
         assert promised(sfumato) == shown
+
+
+def test_totals_of_a_ledger_are_shown_again_without_dp_accounting(sfumato, folder):
+    sampled = SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.1, steps=10)
+    where().home.mkdir(parents=True, exist_ok=True)
+    with where().ledger() as ledger:
+        spend(ledger, [sampled])
+    shown = sfumato("status").out
+    assert f"epsilon {rounded_up(accountant.epsilon([sampled], DELTA))} spent" in shown
+    assert loaded({"dp_accounting", "scipy.stats"}, "status") == [] and sfumato("status").out == shown
 
 
 def promised(sfumato):
@@ -75,7 +88,7 @@ def test_only_screens_and_the_plan_of_a_comparison_know_of_cached_prices():
         for name, path in files.items()
         if "cached_prices" in path.read_text() or "tasks.prices" in path.read_text()
     }
-    screens = {"tasks/prices.py", "flows/cli/run.py", "flows/cli/ledger.py"}
+    screens = {"tasks/prices.py", "flows/cli/run.py", "flows/cli/ledger.py", "flows/cli/serve.py"}
     assert knowing == {"sfumato/privacy/accounting/accountant.py", "tasks/planning.py", *screens}
     planning = ast.parse(files["tasks/planning.py"].read_text())
     users = [
