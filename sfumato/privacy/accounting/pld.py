@@ -63,8 +63,6 @@ SERIAL_WORK = 30_000
 
 CELLS, BLOCK = 2**18, 2**13
 """Cells of the window, and of the block of it that is read at once."""
-SPREAD = 30.0
-"""Longest block that is read at once, as privacy loss: e to this power is far inside what a float holds."""
 
 RARE_SHARE = 0.25
 """Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
@@ -507,13 +505,18 @@ def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float,
     masses = np.maximum(cells[::-1], 0.0)
     above = np.cumsum(masses)
     weighed = 0.0  # sum of mass e^(loss here - loss), over losses above
-    block = max(1, min(BLOCK, int(SPREAD / cell)))
-    scale = np.exp(cell * np.arange(1.0, block + 1))
-    for start in range(0, masses.size, block):
-        rows = masses[start : start + block]
-        scales = scale[: rows.size]
-        sums = (weighed + np.cumsum(rows * scales)) / scales
-        over = np.flatnonzero(above[start : start + block] - sums + infinite > delta)
+    ages = np.exp(-cell * np.arange(1.0, BLOCK + 1))
+    for start in range(0, masses.size, BLOCK):
+        rows = masses[start : start + BLOCK]
+        sums, reach = (
+            rows.copy(),
+            1,
+        )  # of `reach` masses up to each, then of twice as many: nothing overflows, however wide the cells
+        while reach < rows.size and ages[reach - 1]:
+            sums[reach:] += ages[reach - 1] * sums[:-reach]
+            reach *= 2
+        sums += weighed * ages[: rows.size]
+        over = np.flatnonzero(above[start : start + BLOCK] - sums + infinite > delta)
         last = start + (int(over[0]) if over.size else rows.size) - 1
         weighed = float(sums[last - start]) if last >= start else weighed
         if over.size:

@@ -185,14 +185,15 @@ def test_histograms_among_others_and_without_noise():
     assert grid_epsilon([0.3], [], 1e-5, "replace_one", [Cells(2.0, 0)]) == gdp_epsilon(0.6, 1e-5)
 
 
+@pytest.mark.parametrize("top", [7.0, 1e4, 1e12])
 @pytest.mark.parametrize("cells", [5, 8191, 8192, 8193, 40_000])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 2.0])
-def test_epsilon_is_read_off_the_cells_block_by_block_as_with_a_filter_over_all_of_them(cells, delta):
+def test_epsilon_is_read_off_the_cells_block_by_block_as_with_a_filter_over_all_of_them(cells, delta, top):
     masses = np.random.default_rng(cells).random(cells) * np.geomspace(1, 1e-12, cells) / cells
-    size = 8.0 / cells
+    size = (top + 1) / cells
     above = np.cumsum(masses[::-1])
     weighed = lfilter([1.0], [1.0, -math.exp(-size)], masses[::-1])
     over = np.flatnonzero(above - weighed > delta)
     last = int(over[0]) - 1 if over.size else cells - 1
-    expected = 7.0 - size * last + math.log(max((above[last] - delta) / weighed[last], 1e-300))
-    assert _read_epsilon(masses, -1.0, 7.0, 0.0, delta) == pytest.approx(expected, rel=1e-12)
+    expected = top - size * last + math.log(max((above[last] - delta) / weighed[last], 1e-300))
+    assert _read_epsilon(masses, -1.0, top, 0.0, delta) == pytest.approx(expected, rel=1e-12)
