@@ -438,7 +438,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     elif _alignable(shape, len(facts.classes)):
         why = f"{each:.0f} records in a class: the strongest lever before any gradient"
         if trains_privately(settings):
-            why += "; alone (method moments) as good or better wherever the two were compared"
+            why += "; alone (method moments) as good or better on digits, MNIST and X-rays at epsilon 10"
         yield Pick("alignment.kind", "moments", why)
         share, most = 1.0, alone or (trains_privately(settings) and forgets(settings, declared))
         if not alone:
