@@ -1,5 +1,6 @@
 """`sfumato settings` and `sfumato presets`: what can be set, and what there is to start from."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,6 +12,9 @@ from flows.cli.setting_rows import listed
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, known
 from sfumato.named_settings import presets as all_presets
+
+BORDERS = 10
+"""Characters of a row of three columns that are lines and space around them."""
 
 
 def settings(
@@ -34,20 +38,26 @@ def settings(
     whole = Settings(method=METHODS[method].section())
     if section:
         known("section", section, type(whole).model_fields)
-    table = Table(title=f"settings of {method}, and their defaults", title_justify="left")
-    for column in ("setting", "default", "meaning"):
-        table.add_column(column, overflow="fold")
-    for path, default, meaning in listed(whole):
-        if not section or path.split(".")[0] == section:
-            table.add_row(path, escape(default), escape(meaning))
-    OUT.print(table)
+    rows = [row for row in listed(whole) if not section or row[0].split(".")[0] == section]
+    OUT.print(_table(f"settings of {method}, and their defaults", ("setting", "default", "meaning"), rows))
 
 
 def presets() -> None:
     """List the presets: each a short change of the defaults, why there is one, and what to expect of it."""
-    table = Table(title="presets: sfumato run METHOD --preset NAME", title_justify="left")
-    for column in ("preset", "why", "what to expect"):
-        table.add_column(column, overflow="fold")
-    for name, preset in all_presets().items():
-        table.add_row(name, escape(str(preset["why"])), escape(str(preset["expect"])))
-    OUT.print(table)
+    rows = [(name, str(preset["why"]), str(preset["expect"])) for name, preset in all_presets().items()]
+    OUT.print(_table("presets: sfumato run METHOD --preset NAME", ("preset", "why", "what to expect"), rows))
+
+
+def _table(title: str, heads: tuple[str, str, str], rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Name, value or text, text. Widths are given, since Rich takes long to measure hundreds of long texts."""
+    table = Table(title=title, title_justify="left")
+    left = OUT.width - BORDERS
+    for place, head in enumerate(heads[:-1]):
+        longest = max(len(text) for text in (head, *(row[place] for row in rows)))
+        width = max(len(head), min(longest, left // (len(heads) - place)))
+        table.add_column(head, overflow="fold", width=width)
+        left -= width
+    table.add_column(heads[-1], overflow="fold", width=max(len(heads[-1]), left))
+    for row in rows:
+        table.add_row(*(escape(text) for text in row))
+    return table

@@ -32,7 +32,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-import numpy as np
 from pydantic import Field
 
 from sfumato.config import LATER, MethodSection, Pretraining, Schedule, SettingsOf
@@ -57,7 +56,8 @@ from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 
-if TYPE_CHECKING:  # to list settings takes no torch
+if TYPE_CHECKING:  # to list settings takes neither torch nor numpy
+    import numpy as np
     from torch import Generator, Tensor
 
     from sfumato.diffusion.objective import Randomness
@@ -183,27 +183,37 @@ class Respaced:
     @property
     def sigma(self) -> np.ndarray:
         """Standard deviation of the noise that the step adds: the posterior's (Ho et al. 2020, Eq. 7); 0 for entry 0."""
+        import numpy as np
+
         return np.sqrt((1 - self.alpha) * (1 - self.before) / (1 - self.level))
 
     @property
     def of_image(self) -> np.ndarray:
         """Weight of the predicted clean image in the step's mean (Ho et al. 2020, Eq. 7)."""
+        import numpy as np
+
         return np.sqrt(self.before) * (1 - self.alpha) / (1 - self.level)
 
     @property
     def of_start(self) -> np.ndarray:
         """Weight of the image that the step starts from."""
+        import numpy as np
+
         return np.sqrt(self.alpha) * (1 - self.before) / (1 - self.level)
 
     @property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
         """(xi_A, xi_B): the step's noise relative to the predicted noise or image that is averaged (Eqs. 7 and 8)."""
+        import numpy as np
+
         of_noise = (1 - self.alpha) / (np.sqrt(self.alpha) * np.sqrt(1 - self.level))
         return self.sigma / of_noise, self.sigma / self.of_image
 
 
 def respaced(schedule: Schedule, steps: int) -> Respaced:
     """The schedule thinned to the times 1 + round(i (T - 1) / (steps - 1)), which keep both its ends; 2 <= `steps` <= T."""
+    import numpy as np
+
     from sfumato.diffusion.schedule import signal_levels
 
     thinned = (i * (schedule.timesteps - 1) / (steps - 1) for i in range(steps))

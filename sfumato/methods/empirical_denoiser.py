@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
-import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from sfumato.class_shares import most_of_one
@@ -44,7 +43,8 @@ from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.accounting.gdp import FAR_FROM_LIMIT, Closeness, checked_count, checked_delta, checked_rate
 
-if TYPE_CHECKING:  # to list settings takes no torch
+if TYPE_CHECKING:  # to list settings takes neither torch nor numpy
+    import numpy as np
     from torch import Generator, Tensor
 
     from sfumato.diffusion.objective import Draws, Randomness
@@ -91,6 +91,8 @@ class Levels(Section):
 
     def levels(self) -> np.ndarray:
         """`[N + 1]` falling noise levels: t_i = (max^(1/rho) + i / (N - 1) (min^(1/rho) - max^(1/rho)))^rho, then 0."""
+        import numpy as np
+
         ends = self.sigma_max ** (1 / self.rho), self.sigma_min ** (1 / self.rho)
         return np.append(np.linspace(*ends, self.N) ** self.rho, 0.0)
 
@@ -103,6 +105,8 @@ class Grid(Levels):
 
     def mus(self) -> np.ndarray:
         """`[N]` Gaussian DP parameters: mu_i = sensitivity sqrt(2 dt_i / t_i^3), dt_i = t_i - t_{i+1} (section 3.2)."""
+        import numpy as np
+
         levels = self.levels()
         return self.sensitivity * np.sqrt(-2 * np.diff(levels) / levels[:-1] ** 3)
 
@@ -210,6 +214,8 @@ def _validity(close: Closeness, delta: float) -> str:
 
 def noise_scale(level: float, grid: Grid | Mapping[str, float] = Grid()) -> float:
     """Standard deviation of the noise that the step from the level nearest to `level` > 0 adds to its mean, in sensitivities: 1 / mu (Figure 3)."""
+    import numpy as np
+
     if not level > 0:
         raise BadInput(f"level = {level}: must be above 0")
     own = _checked_grid(grid)

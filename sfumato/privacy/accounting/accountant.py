@@ -58,15 +58,7 @@ from sfumato.privacy.accounting.gdp import (
     subsampled_gaussian_closeness,
     subsampled_gaussian_clt,
 )
-from sfumato.privacy.accounting.pld import (
-    NO_NOISE_MU,
-    Cells,
-    Step,
-    grid_delta_at_zero,
-    grid_epsilon,
-    merged_cells,
-    unsampled_epsilon,
-)
+from sfumato.privacy.accounting.terms import NO_NOISE_MU, Cells, Step, merged_cells
 
 __all__ = [
     "Priced",
@@ -220,6 +212,8 @@ def _curve(
     own: float,
 ) -> tuple[float, ...]:
     """The epsilon at each delta by one of dp-accounting's distributions; empty where these do not serve."""
+    from sfumato.privacy.accounting.pld import grid_epsilon, unsampled_epsilon
+
     bound = grid_epsilon(mus, steps, own, relation, histograms)
     if not _is_direct(steps, histograms, min(own, *deltas), bound):
         return ()
@@ -249,6 +243,8 @@ def delta_at_zero(events: Sequence[Event], relation: Relation, *, own: float) ->
 def _at_zero(
     mus: tuple[float, ...], steps: tuple[Step, ...], histograms: tuple[Cells, ...], relation: Relation, own: float
 ) -> AtZero:
+    from sfumato.privacy.accounting.pld import grid_delta_at_zero, grid_epsilon
+
     bound = grid_epsilon(mus, steps, own, relation, histograms)
     if bound == math.inf:
         return AtZero(1.0, NOBODY)
@@ -477,6 +473,8 @@ def _by_grids(
     relation: Relation,
 ) -> float:
     """`grid_epsilon`, remembered: plans of like settings try the same noises."""
+    from sfumato.privacy.accounting.pld import grid_epsilon
+
     return grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
 
 
@@ -490,6 +488,8 @@ def _certified(
 ) -> Priced:
     """dp-accounting's own distributions where the list is short and the answer of everyday size, else our grids; and the
     closed form where nothing is sampled or counted in integers, or where sampling is as dear as none."""
+    from sfumato.privacy.accounting.pld import grid_epsilon, unsampled_epsilon
+
     bound = grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
     distinct = sum(step.rate < 1 for step in steps) + len(histograms)
     direct = _is_direct(steps, histograms, delta, bound)

@@ -4,14 +4,17 @@
 restate what papers print. The input checks at the end are shared by everything that prices.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
-from typing import NamedTuple, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
+
+if TYPE_CHECKING:  # what lists settings needs no numpy
+    import numpy as np
 
 BERRY_ESSEEN = 0.56
 """Constant in the distance from the limit (Dong et al. 2022, Theorem 3.4)."""
@@ -44,6 +47,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
     The inverse of `gdp_delta`, same source. `math.inf` only where mu^2/2 itself exceeds a float.
     """
+    import numpy as np
     from scipy.optimize import brentq
     from scipy.special import ndtri
 
@@ -117,6 +121,8 @@ def subsampled_gaussian_closeness(mus: Iterable[float], sample_rate: float, repe
     kappa_3 of C_p(G_mu) is the integral of | log|f'| + kl |^3 over 0..1 (Dong et al. 2022, section 3.2): Lemma A.1 of "How private is
     diffusion-based sampling?" and kl^3 (1 - p) (1 - 2 Phi(-mu/2)) for the flat middle part, which the lemma leaves out. Without any step both are 0.
     """
+    import numpy as np
+
     mus, rate = checked_mus(mus, sample_rate, repeats, top=1e100)
     if not repeats or not mus.any():
         return Closeness(0.0, 0.0)
@@ -134,6 +140,7 @@ def poisson_clt(mus: Iterable[float], sample_rate: float, repeats: int = 1) -> f
     `subsampled_gaussian_clt`, which follows another statement of the limit theorem; both under-report at small sample
     rates or large mus. `math.inf` only where the true value exceeds a float.
     """
+    import numpy as np
     from scipy.special import logsumexp
 
     mus, rate = checked_mus(mus, sample_rate, repeats, top=math.inf)
@@ -150,6 +157,8 @@ def poisson_clt(mus: Iterable[float], sample_rate: float, repeats: int = 1) -> f
 
 def _moments_of_all(mus: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray, float]:
     """kl / u, kappa_2 / u^2 and kappa_3 / u^3 of each different mu `[3, n]`, how often it comes `[n]`, and the unit u; one mu is above 0."""
+    import numpy as np
+
     distinct, counts = np.unique(mus, return_counts=True)
     unit = float(mus.max()) * max(1.0, float(mus.max()))  # losses are of this size, so that their cubes fit a float
     return np.transpose([_clt_moments(float(mu), rate, unit) for mu in distinct]), counts, unit
@@ -157,6 +166,7 @@ def _moments_of_all(mus: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarra
 
 def _clt_moments(mu: float, rate: float, unit: float) -> tuple[float, float, float]:
     """kl, kappa_2 and kappa_3 of C_p(G_mu) in powers of `unit` (Lemma A.1), by Gauss-Legendre panels over x >= mu/2."""
+    import numpy as np
     from scipy.special import ndtr
 
     if mu == 0:
@@ -181,6 +191,8 @@ def _clt_moments(mu: float, rate: float, unit: float) -> tuple[float, float, flo
 
 def log_ratio(exponent: np.ndarray, rate: float | np.ndarray) -> np.ndarray:
     """log((1 - q) + q e^x): the log density ratio of the mixture to N(0), at x = mu z - mu^2/2."""
+    import numpy as np
+
     with np.errstate(divide="ignore"):
         # The first keeps the digits of small results, the second cannot overflow and serves q near 1.
         near = np.log1p(rate * np.expm1(np.minimum(exponent, 1.0)))
@@ -198,6 +210,8 @@ def checked_mu(name: str, mu: float) -> float:
 
 
 def checked_mus(mus: Iterable[float], sample_rate: float, repeats: int, *, top: float) -> tuple[np.ndarray, float]:
+    import numpy as np
+
     values = np.array([checked_mu("mus", mu) for mu in mus], dtype=float)
     if values.size and values.max() > top:
         raise BadInput(f"mus up to {values.max():g}: the limit formula needs noise in every step (mu <= {top:g})")

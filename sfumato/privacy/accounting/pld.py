@@ -33,10 +33,7 @@ from sfumato.privacy.accounting.gdp import (
     gdp_epsilon,
     log_ratio,
 )
-
-NO_NOISE_MU = 1e4
-"""From here on a subsampled Gaussian counts as no noise at all. Sound (less noise never costs less); at this mu a
-record that is drawn once already costs an epsilon of 5e7."""
+from sfumato.privacy.accounting.terms import NO_NOISE_MU, Cells, Step, merged_cells
 
 FEW = 64
 """Up to this many distinct steps there is time for more dots."""
@@ -88,21 +85,6 @@ LEAST_DEVIATION = 1e-12
 
 ROUNDING_LOSS = 1e-14
 """Added to epsilon per step: dots and masses are rounded, too."""
-
-
-class Step(NamedTuple):
-    """`repeats` Poisson-subsampled Gaussians, mu relative to one record's norm."""
-
-    mu: float
-    rate: float
-    repeats: int
-
-
-class Cells(NamedTuple):
-    """`repeats` histograms of integers with discrete Gaussian noise of this parameter; a record is in one cell of each."""
-
-    noise: float
-    repeats: int
 
 
 class _Pair(NamedTuple):
@@ -209,14 +191,6 @@ def _delta_at_zero(cells: np.ndarray, bottom: float, top: float, infinite: float
     """The sum of mass (1 - e^-loss) over losses above 0, at the upper ends of the window's cells."""
     losses = bottom + (top - bottom) / cells.size * np.arange(1, cells.size + 1)
     return float(np.maximum(cells, 0.0) @ -np.expm1(-np.maximum(losses, 0.0))) + infinite
-
-
-def merged_cells(histograms: Iterable[Cells], times: int = 1) -> list[Cells]:
-    """Equal histograms as one, each `times` as often, in an order of their own."""
-    counts: dict[float, int] = defaultdict(int)
-    for noise, repeats in histograms:
-        counts[noise] += times * repeats
-    return [Cells(noise, repeats) for noise, repeats in sorted(counts.items()) if repeats]
 
 
 def _pair_epsilon(
