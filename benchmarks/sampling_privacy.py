@@ -7,7 +7,7 @@ then drawn from the embedded digits, which are public in truth, outside the ledg
 that the budget bears, unless said. Scores as in `sfumato.evaluation` (they look at private images). Prints tables, and
 writes `docs/sampling-privacy.png`: utility against certified epsilon, cost of a window, the critical window (the class
 probability that a classifier trained on rendered digits gives to the expected image, level by level), samples; and
-`docs/sampling-privacy-paper.png`: Figures 4 to 6 of the paper from our claim.
+`docs/sampling-privacy-paper.png`: Figures 4 to 6 and 10 of the paper from our claim.
 """
 
 import argparse
@@ -52,6 +52,8 @@ PAPER = [
 PAPER_STEPS = {"one step after 93 %": (93, True), "one step after 75 %": (75, True), "all after 50 %": (50, False)}
 TABLE_2 = {0.5: 39, 0.01: 50, 0.005: 39}
 """Sample rate -> levels of the grid with which the paper's Table 2 comes out."""
+STOPS = {0.5: 64.7, 0.09: 78.4, 0.05: 80.4}
+"""Noise level at which sampling stops -> share of the 50 steps down to .002 that are taken, those from a level of at least that on (Figures 7 and 10)."""
 LARGE = (60_000, 3_072)
 
 
@@ -300,7 +302,8 @@ def attack_success() -> None:
 
 
 def figures() -> None:
-    """Figures 4 to 6 of the paper from our claim: mu over noise levels, epsilon over delta, error trade-offs; one image, 50 levels."""
+    """Figures 4 to 6 and 10 of the paper from our claim: mu over noise levels, epsilon over delta and error trade-offs, of the whole sampling by
+    `sigma_min` and of one that stops; one image, 50 levels."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -311,20 +314,31 @@ def figures() -> None:
     from sfumato.methods import empirical_denoiser as method
     from sfumato.privacy.accounting.accountant import gdp_epsilon
 
-    rows = []
-    figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    figure, ((a, b, c), (blank, d, e)) = plt.subplots(2, 3, figsize=(15, 9), layout="constrained")
     deltas, errors = np.logspace(-10, -1, 40), np.linspace(1e-4, 1, 400)
+
+    def claimed(axes, start: dict, grid, until: float, **style) -> dict:
+        """A row of the table, and both curves for all records and for half of them."""
+        row = start
+        for rate, line in ((1.0, "-"), (0.5, "--")):
+            promise = method.claim(rate, 0, 1, 1e-5, False, grid, until)
+            row |= {
+                f"mu, p = {rate:g}": promise.mu,
+                f"epsilon, p = {rate:g}": promise.epsilon,
+                f"gamma, p = {rate:g}": promise.gamma,
+            }
+            label = f"{next(iter(start.values()))}, p = {rate:g}"
+            axes[0].plot(deltas, [gdp_epsilon(promise.mu, delta) for delta in deltas], ls=line, label=label, **style)
+            axes[1].plot(errors, norm.cdf(norm.isf(errors) - promise.mu), ls=line, label=label, **style)
+        return row
+
+    whole, stopped = [], []
     for number, sigma_min in enumerate((5, 0.2, 0.01, 0.002)):
         grid = method.Grid(N=50, sigma_min=sigma_min)
         a.plot(grid.levels()[:-1], grid.mus(), color=f"C{number}", label=f"down to {sigma_min}")
-        row = {"sigma_min": sigma_min}
-        for rate, line in ((1.0, "-"), (0.5, "--")):
-            promise = method.claim(rate, 0, 1, 1e-5, False, grid)
-            row |= {f"mu, p = {rate:g}": promise.mu, f"epsilon, p = {rate:g}": promise.epsilon}
-            style = {"color": f"C{number}", "ls": line, "label": f"{sigma_min}, p = {rate:g}"}
-            b.plot(deltas, [gdp_epsilon(promise.mu, delta) for delta in deltas], **style)
-            c.plot(errors, norm.cdf(norm.isf(errors) - promise.mu), **style)
-        rows.append(row)
+        whole.append(claimed((b, c), {"sigma_min": sigma_min}, grid, 100, color=f"C{number}"))
+    for number, (level, until) in enumerate(STOPS.items()):
+        stopped.append(claimed((d, e), {"stops at t": level}, method.Grid(N=50), until, color=f"C{number}"))
     a.set(
         xscale="log",
         yscale="log",
@@ -332,13 +346,18 @@ def figures() -> None:
         ylabel="mu of the step",
         title="all records, 2C / (p_t |D|) = 1",
     )
-    b.set(xscale="log", yscale="log", xlabel="delta", ylabel="claimed epsilon", title="whole sampling of one image")
-    c.set(xlabel="type I error", ylabel="type II error", title="error trade-off, claimed")
-    for axis in (a, b, c):
+    for axis, what in ((b, "whole sampling of one image"), (d, "one image, by where sampling stops")):
+        axis.set(xscale="log", yscale="log", xlabel="delta", ylabel="claimed epsilon", title=what)
+    for axis in (c, e):
+        axis.set(xlabel="type I error", ylabel="type II error", title="error trade-off, claimed")
+    blank.axis("off")
+    for axis in (a, b, c, d, e):
         axis.legend(fontsize=7)
     figure.savefig(PAPER_PICTURE, dpi=80)
     print("\n**Whole sampling of one image**, claimed, delta 1e-5 (Figures 4 to 6)\n")
-    table(rows, list(rows[0]))
+    table(whole, [name for name in whole[0] if "gamma" not in name])
+    print("\n**One image, by the noise level at which sampling stops**, claimed, delta 1e-5 (Figure 10)\n")
+    table(stopped, list(stopped[0]))
 
 
 def large_step() -> None:
