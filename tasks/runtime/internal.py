@@ -25,5 +25,5 @@ def pointed(error: BadInput, home: Path) -> BadInput:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(f"INTERNAL, must not leave\n{error.internal}\n")
     except OSError as fault:
-        return BadInput(f"{error} (which one could not be written into {folder}: {fault.strerror})")
-    return BadInput(f"{error}; which one stands in {name} (INTERNAL)")
+        return BadInput(f"{error} (more could not be written into {folder}: {fault.strerror})")
+    return BadInput(f"{error}; more in {name} (INTERNAL)")
