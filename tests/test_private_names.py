@@ -140,7 +140,7 @@ def test_the_file_is_named_in_an_internal_file_of_the_home(folder, tmp_path, mon
         state = heartbeat.attended(lambda: identify(PrivateSet(name="scans", source=str(folder))))()
         # The message is what Prefect keeps, what `sfumato status` shows and what the webhook is told.
         assert state.name == "BadInput" and "Jane" not in state.message and "Jane" not in repr(state)
-        named = state.message.partition("stands in ")[2].removesuffix(" (INTERNAL)")
+        named = state.message.partition("more in ")[2].removesuffix(" (INTERNAL)")
         file = Path(named)
         assert JANE in file.read_text() and file.stat().st_mode & 0o777 == 0o600
         assert file.parent == tmp_path / "home" / "internal"
