@@ -35,6 +35,8 @@ POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
 """Factors by which an autoencoder may shrink a side, of which the first that fits is used."""
+CPU_SIDE = 128
+"""Largest side that a person without a GPU is told to take."""
 STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
 """Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 VARIED = 0.2
@@ -145,7 +147,7 @@ def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
     if recipe.choices:
         return settings
     declared = Declared(facts, public_images, frozenset(paths_set(settings)))
-    _refuse_size(declared)
+    _refuse_size(declared, CPU_SIDE if settings.recipe.device == "cpu" else max(FOLDS) * POSITIONS[1])
     try:
         settings, choices = chosen(settings, declared)
     except TooShort as short:
@@ -241,13 +243,13 @@ def fold_of(height: int, width: int) -> int | None:
     return next(iter(fitting), None)
 
 
-def _refuse_size(declared: Declared) -> None:
-    """`BadInput` for a size that no latent fits, where a person has not set the representation."""
+def _refuse_size(declared: Declared, largest: int) -> None:
+    """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one of at most `largest`."""
     _, height, width = declared.shape
     free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
     if free and max(height, width) > PIXELS_UP_TO and fold_of(height, width) is None:
         near = min(
-            (side for side in range(min(FOLDS) * POSITIONS[0], max(FOLDS) * POSITIONS[1] + 1) if fold_of(side, side)),
+            (side for side in range(min(FOLDS) * POSITIONS[0], largest + 1) if fold_of(side, side)),
             key=lambda side: (abs(side - min(height, width)), side),
         )
         raise BadInput(

@@ -19,7 +19,7 @@ from sfumato.networks.build import build
 from sfumato.preflight import preflight
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import survey
-from sfumato.recipe import fold_of, follow, judged_sets, paths_set
+from sfumato.recipe import CPU_SIDE, fold_of, follow, judged_sets, paths_set
 from sfumato.settings import Settings, preset_for, resolve
 from sfumato.stage_costs import Declared, stage_costs, trains_privately
 from tests.examples import write_classes
@@ -293,6 +293,12 @@ def test_a_size_that_does_not_divide_is_refused_with_one_that_does():
     side = int(str(error.value).rsplit("=", 1)[1])
     assert fold_of(side, side) and abs(side - 31) <= 4
     assert recipe("latent.kind=none", "network.kind=mlp", shape=(1, 31, 31)).latent.kind == "none"
+
+
+@pytest.mark.parametrize(("device", "side"), [("cpu", CPU_SIDE), ("gpu", 256)])
+def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, side):
+    with pytest.raises(BadInput, match=rf"512x600 pixels .*data\.size={side}$"):
+        recipe(f"recipe.device={device}", shape=(3, 512, 600))
 
 
 def test_less_privacy_budget_and_fewer_records_train_less():
