@@ -61,7 +61,7 @@ FLOORS = [
             "sfumato.selection",
         ),
         *("sfumato.own_releases", "sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
-        *("sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
+        *("sfumato.method_choice", "sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
         "sfumato.rehearsal",
         *("sfumato.stored_parts", "sfumato.variation"),
     },

@@ -12,6 +12,7 @@ from sfumato.class_shares import images_of_each, number_of_classes
 from sfumato.costs import without_numbers
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
+from sfumato.method_choice import advice
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
 from sfumato.methods.plan import Plan
@@ -85,6 +86,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
     else:
         yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
+    if other := advice(settings):
+        yield f"[bold]another method:[/] {escape(other)}"
 
 
 def recipe_lines(settings: Settings) -> Iterator[RenderableType]:

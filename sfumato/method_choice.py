@@ -1,0 +1,25 @@
+"""Which other method is worth a look for a set like this one: advice from settings that a recipe chose, drawn from measured sets
+(docs/methods.md).
+
+It decides nothing, looks at no image and costs nothing.
+"""
+
+from sfumato.methods import METHODS
+from sfumato.settings import Settings
+from sfumato.stage_costs import trains_privately
+
+FEW_EPSILON = 1.0
+"""Up to this epsilon class moments alone were as near as private steps after them, or nearer, on X-rays, photographs and digits."""
+ALONE, EMBEDDING = "moments", "dp-merf"
+WHERE = "docs/methods.md#which-method"
+
+
+def advice(settings: Settings) -> str:
+    """A sentence that names another method; empty where what is planned is what would be named, or nothing is known to be better."""
+    if not settings.recipe.choices or METHODS[settings.method.name].embeds or not trains_privately(settings):
+        return ""
+    if settings.matching.share > 0:
+        return f"for images of so few numbers, and so many of each class, a CNN learnt more from those of {EMBEDDING}: {WHERE}"
+    if settings.alignment.kind == "moments" and settings.privacy.epsilon <= FEW_EPSILON:
+        return f"at so small an epsilon class moments alone ({ALONE}) were as near or nearer on X-rays, photographs and digits, and take less time: {WHERE}"
+    return ""

@@ -1,0 +1,39 @@
+"""Advice about another method: given where it was measured, on what a recipe chose, and never for the method itself."""
+
+import pytest
+
+from sfumato.method_choice import ALONE, EMBEDDING, WHERE, advice
+from sfumato.methods.plan import Facts
+from sfumato.recipe import follow
+from sfumato.settings import resolve
+from tests.source_code import ROOT
+
+STROKES = Facts(records=60_000, classes=tuple("0123456789"), public_classes=294, shape=(1, 28, 28))
+PHOTOGRAPHS = Facts(records=2_500, classes=tuple("abcde"), public_classes=195, shape=(3, 32, 32))
+
+
+def advised(method, facts, *changes):
+    return advice(follow(resolve(method, "auto", changes), facts, 60_000))
+
+
+@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise"])
+def test_many_images_of_few_numbers_are_for_mean_embeddings(method):
+    assert EMBEDDING in advised(method, STROKES, "data.private=mnist", "data.public=omniglot+glyphs")
+
+
+def test_at_a_small_epsilon_class_moments_alone_are_named():
+    assert ALONE in advised("rapid", PHOTOGRAPHS, "privacy.epsilon=1") and not advised("rapid", PHOTOGRAPHS)
+
+
+@pytest.mark.parametrize("method", [ALONE, EMBEDDING])
+def test_a_method_that_would_be_named_hears_nothing(method):
+    assert not advised(method, PHOTOGRAPHS, "privacy.epsilon=1") and not advised(method, STROKES)
+
+
+def test_settings_of_ones_own_hear_nothing():
+    assert not advice(resolve("rapid", "digits", ["privacy.epsilon=1"]))
+
+
+def test_the_section_that_is_named_is_there():
+    page, _, heading = WHERE.partition("#")
+    assert f"## {heading.replace('-', ' ').capitalize()}\n" in (ROOT / page).read_text()
