@@ -96,6 +96,7 @@ READERS = {
 """Who may decode a source of images."""
 METHOD_NAMERS = {
     "sfumato/methods/__init__.py": "the list of methods",
+    "sfumato/method_choice.py": "which one was better on measured sets, as advice",
     "sfumato/methods/dppm.py": "its mechanism 'dp_sgd' is the engine, not the method of that name",
     "tasks/record.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
 }
