@@ -436,7 +436,7 @@ def publish_run(
 
 
 def ask_again(record: RunRecord, to: str) -> None:
-    """`Refused` where the gate has come to refuse a run while it was published to `to`, and its model out of MLflow's registry again.
+    """`Refused` where the gate lets a run pass no more since it was published to `to`, and its model out of MLflow's registry again.
 
     Writing and uploading take minutes, in which an audit may refute the run.
     """
@@ -444,7 +444,7 @@ def ask_again(record: RunRecord, to: str) -> None:
     try:
         with place.ledger() as ledger:
             gate.passed(place.store(), ledger, record)
-    except Refused as refusal:
+    except (BadInput, Refused) as refusal:
         with telling(record):
             place.tracker().withdraw(model_name(record), run=record.tracking[Label.DP])
         raise Refused(f"{refusal}. This came to be known while the images left: take them back from {to}") from None

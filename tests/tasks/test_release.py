@@ -11,7 +11,7 @@ from artifacts.references import PublicModel, Samples, Trajectories
 from artifacts.tracking import Tracker
 from sfumato import verify_card
 from sfumato.config import Release
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Uncertified
 from sfumato.settings import resolve
 from tasks import release
@@ -128,6 +128,22 @@ def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeyp
 def test_publishing_is_noted_in_the_record(place, reported, tmp_path):
     record = publish_run(end(place), tmp_path / "out")
     assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
+
+
+@pytest.mark.parametrize("error", [Refused("an audit refutes"), BadInput("the ledger knows no copy check")])
+def test_whatever_the_gate_says_once_images_left_takes_the_model_back(place, reported, tmp_path, monkeypatch, error):
+    run, withdrawn, write = end(place), [], release.publish
+
+    def published(*given):
+        folder = write(*given)
+        monkeypatch.setattr(release.gate, "passed", lambda *_: (_ for _ in ()).throw(error))
+        return folder
+
+    monkeypatch.setattr(release, "publish", published)
+    monkeypatch.setattr(Tracker, "withdraw", lambda _, name, run: withdrawn.append(name))
+    with pytest.raises(Refused, match=f"{error}.* while the images left: take them back from .*/out"):
+        publish_run(run, str(tmp_path / "out"))
+    assert withdrawn == [release.model_name(run)]
 
 
 def test_what_is_published_is_noted_before_its_reports_are_written(place, reported, tmp_path, monkeypatch):
