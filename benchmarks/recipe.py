@@ -22,7 +22,6 @@ from sfumato.config import BackboneSettings, Latent, Network, Pretraining, Sched
 from sfumato.costs import COSTS, Cost, Work, autoencoder_work, backbone_work, denoiser_work, training_seconds
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
-from sfumato.estimate import Probe, _autoencoder_step, _denoiser_step, _read
 from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, train_classifier
 from sfumato.evaluation.effort import classifier_work
 from sfumato.images import ImageSet
@@ -31,7 +30,8 @@ from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
-from sfumato.recipe import follow
+from sfumato.recipe.auto import follow
+from sfumato.recipe.estimate import Probe, _autoencoder_step, _denoiser_step, _read
 from sfumato.settings import Settings, resolve
 from sfumato.training import pretrain
 

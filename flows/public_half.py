@@ -12,8 +12,8 @@ from sfumato.methods.plan import (
     Plan,
 )
 from sfumato.preflight import brought_to, public_name
+from sfumato.recipe.stage_costs import has_public_model, needs_backbone
 from sfumato.settings import Settings
-from sfumato.stage_costs import has_public_model, needs_backbone
 from tasks import (
     pretrained,
     public,

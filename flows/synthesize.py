@@ -58,8 +58,8 @@ from sfumato.preflight import private_set
 from sfumato.privacy.accounting.events import (
     DiscreteHistogram,
 )
+from sfumato.recipe.stage_costs import has_public_model
 from sfumato.settings import Settings
-from sfumato.stage_costs import has_public_model
 from tasks import (
     audit,
     checks,

@@ -1,7 +1,7 @@
 """The cost of training from a fixed table: multiply-adds of a network, and seconds for them.
 
 The table was measured once (`benchmarks/recipe.py` measures it again) and no run measures it, so that the recipe is the same on every
-machine. Not covered: the time on *this* machine, which is `sfumato.estimate`.
+machine. Not covered: the time on *this* machine, which is `sfumato.recipe.estimate`.
 """
 
 import contextlib

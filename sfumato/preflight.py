@@ -51,7 +51,7 @@ from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
-from sfumato.recipe import follow
+from sfumato.recipe.auto import follow
 from sfumato.settings import Settings
 from sfumato.turns import training_name
 

@@ -70,7 +70,7 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
     """Settings for `method` from a preset and `section.field=value` pairs (values in YAML).
 
     Without a preset: `digits` for the embedded digits, `auto` for other data. What `auto` chooses is chosen once the data are known
-    (`sfumato.recipe.follow`); until then the fields that are set are exactly those that a person or the preset has set.
+    (`sfumato.recipe.auto.follow`); until then the fields that are set are exactly those that a person or the preset has set.
     """
     known("method", method, METHODS)
     diffs = [_parse(change) for change in changes]

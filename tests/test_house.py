@@ -50,19 +50,15 @@ FLOORS = [
     {"sfumato.settings", "sfumato.named_settings", "sfumato.inventory"},
     {
         "sfumato.drawing",
-        *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
+        *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.evolution"),
         *(
-            "sfumato.averaging_choice",
-            "sfumato.embedding_choice",
-            "sfumato.ensemble_choice",
             "sfumato.fourier",
             "sfumato.matching",
             "sfumato.rates",
             "sfumato.selection",
         ),
         *("sfumato.own_releases", "sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
-        *("sfumato.method_choice", "sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
-        "sfumato.rehearsal",
+        *("sfumato.recipe", "sfumato.rehearsal"),
         *("sfumato.stored_parts", "sfumato.variation"),
     },
     {"sfumato.released", "sfumato.continuations", "sfumato.generate", "sfumato.mlflow_model", "sfumato.__main__"},
@@ -96,7 +92,7 @@ READERS = {
 """Who may decode a source of images."""
 METHOD_NAMERS = {
     "sfumato/methods/__init__.py": "the list of methods",
-    "sfumato/method_choice.py": "which one was better on measured sets, as advice",
+    "sfumato/recipe/advice.py": "which one was better on measured sets, as advice",
     "sfumato/methods/dppm.py": "its mechanism 'dp_sgd' is the engine, not the method of that name",
     "tasks/record.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
 }
@@ -112,7 +108,7 @@ MLFLOW = {
     "tasks/runtime/environment.py": "its address in the environment, its folder in the home",
 }
 CLOCKS = {
-    "sfumato/estimate.py": {"perf_counter", "process_time"},
+    "sfumato/recipe/estimate.py": {"perf_counter", "process_time"},
     "sfumato/privacy/engine/autotune.py": {"perf_counter"},
 }
 GENERATORS = {"sfumato/privacy/noise.py": "keys the cipher, and fills a generator's state, from the operating system"}
@@ -127,7 +123,7 @@ JUDGES = {
     "sfumato/privacy/auditing/findings.py": "holds it",
     "sfumato/privacy/auditing/data_sheet.py": "measures how near private images lie to each other",
     "sfumato/preflight.py": "says what is too little to measure",
-    "sfumato/estimate.py": "counts how long judging takes, and sees no score",
+    "sfumato/recipe/estimate.py": "counts how long judging takes, and sees no score",
     "tasks/release.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
     "tasks/data_sheet.py": "keeps what was measured before any run",
@@ -474,7 +470,7 @@ BROKEN = [
     (no_environment, "flows/x.py", "from os import environ"),
     (no_clock, "sfumato/x.py", "import time"),
     (no_clock, "sfumato/x.py", "from datetime import UTC"),
-    (no_clock, "sfumato/estimate.py", "import time\nnow = time.time()"),
+    (no_clock, "sfumato/recipe/estimate.py", "import time\nnow = time.time()"),
     (floors, "sfumato/config.py", "from sfumato.privacy.ledger.ledger import Ledger"),
     (floors, "sfumato/privacy/x.py", "from sfumato import settings"),
     (floors, "sfumato/diffusion/x.py", "def f():\n    from sfumato.sources import load"),

@@ -155,7 +155,7 @@ def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
 
 def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
     """Upper bounds of the time of all runs on this machine and of their cost for each private set, a line each."""
-    from sfumato.estimate import estimate
+    from sfumato.recipe.estimate import estimate
     from tasks.runtime.artifact import on_gpu, one_thread
 
     firsts = {cell.variant: cell for cell in reversed(cells)}

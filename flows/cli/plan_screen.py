@@ -11,8 +11,6 @@ from rich.table import Table
 from sfumato.class_shares import images_of_each, number_of_classes
 from sfumato.costs import without_numbers
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.estimate import estimate
-from sfumato.method_choice import advice
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
 from sfumato.methods.plan import Plan
@@ -21,6 +19,8 @@ from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.recipe.advice import advice
+from sfumato.recipe.estimate import estimate
 from sfumato.settings import Settings
 from tasks.runtime.artifact import on_gpu, one_thread
 

@@ -140,7 +140,7 @@ def _agree(plans: "Sequence[RowPlan]", size: Size, *, yes: bool) -> None:
 
 def _estimated(plans: "Sequence[RowPlan]") -> float:
     """Minutes of all runs on this machine, each made once, from a few timed steps."""
-    from sfumato.estimate import estimate
+    from sfumato.recipe.estimate import estimate
     from tasks.runtime.artifact import on_gpu, one_thread
 
     runs = {id(run): run for plan in plans for run in plan.runs if run}

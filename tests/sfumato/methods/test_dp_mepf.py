@@ -18,8 +18,8 @@ from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.noise import Source
+from sfumato.recipe.stage_costs import needs_backbone
 from sfumato.settings import resolve
-from sfumato.stage_costs import needs_backbone
 from tests.sfumato.methods.conftest import public_backbone
 
 FORMS = {"phi_1": 0.0, "phi_1 and phi_2": 0.5}

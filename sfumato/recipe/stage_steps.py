@@ -1,13 +1,13 @@
 """How many steps of each stage the recipe may take: shares of the time, fewest and most, and the settings that say how long a stage is.
 
-Not covered: what a step costs, which is `sfumato.stage_costs`.
+Not covered: what a step costs, which is `sfumato.recipe.stage_costs`.
 """
 
 from typing import Any
 
-from sfumato.ensemble_choice import most_prototypes
+from sfumato.recipe.ensemble import most_prototypes
+from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
-from sfumato.stage_costs import Declared
 
 SHARES = {
     "latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12, "candidates": 0.1, "distillation": 0.2,

@@ -19,12 +19,12 @@ from sfumato.networks.build import build
 from sfumato.preflight import preflight
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import survey
-from sfumato.recipe import CPU_SIDE, fold_of, follow, judged_sets, paths_set
+from sfumato.recipe.auto import CPU_SIDE, fold_of, follow, judged_sets, paths_set
+from sfumato.recipe.stage_costs import Declared, stage_costs, trains_privately
 from sfumato.settings import Settings, preset_for, resolve
-from sfumato.stage_costs import Declared, stage_costs, trains_privately
 from tests.examples import write_classes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHAPES = [(1, 8, 8), (1, 28, 28), (1, 28, 40), (3, 64, 64)]
 
 

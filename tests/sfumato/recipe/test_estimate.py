@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sfumato import estimate as module
 from sfumato.costs import COSTS, Work
-from sfumato.estimate import OVERHEAD_SECONDS, estimate
 from sfumato.methods.empirical_denoiser import empirical_steps
 from sfumato.preflight import plan_for, preflight
+from sfumato.recipe import estimate as module
+from sfumato.recipe.estimate import OVERHEAD_SECONDS, estimate
 from sfumato.settings import resolve
 
 

@@ -12,22 +12,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.alignment import refuse_size
-from sfumato.averaging_choice import averages_of, branches, number_of
 from sfumato.config import Choice, Section
 from sfumato.costs import COSTS
-from sfumato.embedding_choice import GENERATOR_WIDTH, latent_generator, matching_of
-from sfumato.ensemble_choice import drawing_of, draws_any_number, members_of
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, noise_in_gradient, with_numbers
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
+from sfumato.recipe.averaging import averages_of, branches, number_of
+from sfumato.recipe.embedding import GENERATOR_WIDTH, latent_generator, matching_of
+from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
+from sfumato.recipe.stage_costs import (
+    USUAL_EPSILON,
+    Declared,
+    needs_backbone,
+    stage_costs,
+    target_epsilon,
+    trains_privately,
+)
+from sfumato.recipe.stage_steps import SHARES, fewest_of, path_of, stated, steps_for
 from sfumato.retrieval.choice import recipe_of, times_above
 from sfumato.settings import Settings, written
 from sfumato.sources import parts_of
-from sfumato.stage_costs import USUAL_EPSILON, Declared, needs_backbone, stage_costs, target_epsilon, trains_privately
-from sfumato.stage_steps import SHARES, fewest_of, path_of, stated, steps_for
 
 PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sfumato.averaging_choice import BRANCHED, MOST_TRAJECTORIES, PAID
-from tests.sfumato.test_recipe import recipe
+from sfumato.recipe.averaging import BRANCHED, MOST_TRAJECTORIES, PAID
+from tests.sfumato.recipe.test_auto import recipe
 
 
 def denoiser(*changes, **reported):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from sfumato.ensemble_choice import FOR_ONE_IMAGE, MOST_MEMBERS, most_prototypes
 from sfumato.methods import METHODS
 from sfumato.methods.dp_ensemble import unit_cost, voices
-from sfumato.stage_costs import Declared, stage_costs
-from sfumato.stage_steps import stated
-from tests.sfumato.test_recipe import facts, recipe
+from sfumato.recipe.ensemble import FOR_ONE_IMAGE, MOST_MEMBERS, most_prototypes
+from sfumato.recipe.stage_costs import Declared, stage_costs
+from sfumato.recipe.stage_steps import stated
+from tests.sfumato.recipe.test_auto import facts, recipe
 
 
 def ensemble(*changes, **reported):

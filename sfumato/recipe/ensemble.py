@@ -7,8 +7,8 @@ decides how many images a budget pays for without cutting them; it was seen on t
 from collections.abc import Iterator
 from typing import Any
 
+from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
-from sfumato.stage_costs import Declared
 
 RECORDS_OF_A_MEMBER, MOST_MEMBERS, MOST_DENOISERS = 7, 1000, 142
 """Records of a head, the most heads, and the most members that are whole denoisers. On the embedded digits .95 of the images of 200 heads of seven records

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from sfumato.networks.autoencoder import latent_shape
+from sfumato.recipe.stage_costs import Declared, target_epsilon
 from sfumato.settings import Settings
-from sfumato.stage_costs import Declared, target_epsilon
 
 WINDOW = (("percent", 33.0), ("until", 60.0))
 """The share of the sampling after which averages begin, and end, in latents. On a stand-in at epsilon 10, a thousand paid trajectories: .754 of the

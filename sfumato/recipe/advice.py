@@ -5,8 +5,8 @@ It decides nothing, looks at no image and costs nothing.
 """
 
 from sfumato.methods import METHODS
+from sfumato.recipe.stage_costs import trains_privately
 from sfumato.settings import Settings
-from sfumato.stage_costs import trains_privately
 
 FEW_EPSILON = 1.0
 """Up to this epsilon class moments alone were as near as private steps after them, or nearer, on X-rays, photographs and digits."""

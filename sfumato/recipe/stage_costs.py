@@ -1,6 +1,6 @@
 """What one step of each stage costs by the fixed table, for the recipe: seconds from declared facts and settings alone.
 
-Not covered: how long this machine takes, which is `sfumato.estimate`.
+Not covered: how long this machine takes, which is `sfumato.recipe.estimate`.
 """
 
 import math

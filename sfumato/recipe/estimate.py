@@ -53,11 +53,11 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.kernel_mean import kernel_mean
 from sfumato.privacy.noise import system_source
 from sfumato.rates import COPIES
-from sfumato.recipe import FULL_ALONE, judged_sets
+from sfumato.recipe.auto import FULL_ALONE, judged_sets
+from sfumato.recipe.stage_costs import has_public_model, needs_backbone
 from sfumato.rehearsal import set_size
 from sfumato.retrieval.features import make_encoder
 from sfumato.settings import Settings
-from sfumato.stage_costs import has_public_model, needs_backbone
 
 PROBE_IMAGES = 256
 """Most images of one timed step."""

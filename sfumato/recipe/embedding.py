@@ -10,8 +10,8 @@ from sfumato.config import Matching
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Embedding, embedding_noise, matching, with_numbers
 from sfumato.networks.autoencoder import latent_shape
+from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
-from sfumato.stage_costs import Declared
 
 LATENT_GENERATOR = (
     ("frequencies", 3000, "latents of more numbers want more of them"),

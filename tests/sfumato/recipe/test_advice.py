@@ -2,9 +2,9 @@
 
 import pytest
 
-from sfumato.method_choice import ALONE, EMBEDDING, WHERE, advice
 from sfumato.methods.plan import Facts
-from sfumato.recipe import follow
+from sfumato.recipe.advice import ALONE, EMBEDDING, WHERE, advice
+from sfumato.recipe.auto import follow
 from sfumato.settings import resolve
 from tests.source_code import ROOT
 
