@@ -482,10 +482,8 @@ def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float,
     ages = np.exp(-cell * np.arange(1.0, BLOCK + 1))
     for start in range(0, masses.size, BLOCK):
         rows = masses[start : start + BLOCK]
-        sums, reach = (
-            rows.copy(),
-            1,
-        )  # of `reach` masses up to each, then of twice as many: nothing overflows, however wide the cells
+        # Of `reach` masses up to each, then of twice as many: nothing overflows, however wide the cells.
+        sums, reach = rows.copy(), 1
         while reach < rows.size and ages[reach - 1]:
             sums[reach:] += ages[reach - 1] * sums[:-reach]
             reach *= 2
