@@ -1,6 +1,6 @@
 """What a paid judge should do with drawn images: weigh their labels, or keep the surest, on photographs that stand for a private set.
 
-    .venv/bin/python benchmarks/judge_uses.py [--method moments] [--epsilon 10] [--minutes 10]
+    .venv/bin/python benchmarks/judge_uses.py [--method moments] [--epsilon 10] [--minutes 10] [--uses "keep .5"]
 
 Private are five labels of Tiny ImageNet, 500 records each, three times over with other labels; public are all labels that are in none of these and not in
 the target of `benchmarks/targets.py photos`, so that all share one public half. Every use of the judge has one run on each, in a home of its own
@@ -19,7 +19,17 @@ from tasks.runtime.environment import CHECKOUT
 
 SETS = ((22, 62, 102, 142, 182), (10, 50, 90, 130, 170), (35, 75, 115, 155, 195))
 """Labels of Tiny ImageNet that stand for a private set."""
-USES = {"weigh": "judge.use=weigh", **{f"keep {k:g}": f"judge.use=filter judge.keep={k:g}" for k in (0.5, 0.3)}}
+FILTER = "judge.use=filter judge.keep="
+REFERENCE = "weigh"
+USES = {
+    REFERENCE: "judge.use=weigh",
+    "keep .8": f"{FILTER}.8",
+    "keep .5": f"{FILTER}.5",
+    "keep .3": f"{FILTER}.3",
+    "keep .5, refined": f"{FILTER}.5 generation.refine=.1",
+    "keep .5, refined from .2": f"{FILTER}.5 generation.refine=.2",
+}
+"""What is done with drawn images: the judge's use, and `refined` before it by the public model."""
 SHOWN = ("frechet", "coverage", "two_sample_auc", "readable", "cnn")
 SIZES = (
     *("generation.images=1500", "evaluation.images=1500", "evaluation.classifiers=fast"),
@@ -34,6 +44,7 @@ def main() -> None:
     parser.add_argument("--method", default="moments", help="method (default: moments)")
     parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon (default: 10)")
     parser.add_argument("--minutes", type=float, default=10.0, help="what the recipe may take (default: 10)")
+    parser.add_argument("--uses", nargs="+", choices=list(USES), default=list(USES), help="default: all")
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
     parser.add_argument(
         "--home", type=Path, default=CHECKOUT / "sfumato-home" / "benchmarks", help="where runs are kept"
@@ -51,12 +62,12 @@ def main() -> None:
     without = sorted({*(label for labels in SETS for label in labels), *map(int, theirs[2].strip("[]").split(","))})
     start_server()
     runs = {}
-    for use, judged in USES.items():
+    for use in dict.fromkeys([REFERENCE, *arguments.uses]):
         runs[use] = []
         for at, labels in enumerate(SETS):
             data = [f"data.private_classes={list(labels)}", f"data.public_without={without}", f"data.name=photos-{at}"]
             try:
-                changes = [*common, *data, *judged.split(), *arguments.set]
+                changes = [*common, *data, *USES[use].split(), *arguments.set]
                 runs[use].append(synthesize(method=arguments.method, preset="auto", changes=changes))
             except (BadInput, Refused) as error:
                 raise SystemExit(f"judge_uses: {error}") from None
@@ -65,9 +76,9 @@ def main() -> None:
         means = [statistics.mean(record.metrics[SYNTHETIC][key] for record in records) for key in SHOWN]
         print(f"| {use} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
     print(f"\n| use | {' | '.join(heads(SHOWN))} |\n|{' --- |' * (len(SHOWN) + 1)}")
-    for use in list(USES)[1:]:
-        pair = AblationPair(part="judge", variant=use, without="weigh")
-        row = row_of_pair(pair, arguments.epsilon, list(zip(runs[use], runs["weigh"], strict=True)))
+    for use in list(runs)[1:]:
+        pair = AblationPair(part="judge", variant=use, without=REFERENCE)
+        row = row_of_pair(pair, arguments.epsilon, list(zip(runs[use], runs[REFERENCE], strict=True)))
         print(f"| {use} | {' | '.join(str(row.scores[key]) for key in SHOWN)} |")
 
 
