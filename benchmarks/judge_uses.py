@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/judge_uses.py [--method moments] [--epsilon 10] [--minutes 10] [--uses "keep .5"]
 
-Private are five labels of Tiny ImageNet, 500 records each, three times over with other labels; public are all labels that are in none of these and not in
+Private are four or five labels of Tiny ImageNet, 500 records each, three times over with other labels; public are all labels that are in none of these and not in
 the target of `benchmarks/targets.py photos`, so that all share one public half. Every use of the judge has one run on each, in a home of its own
 (`sfumato-home/benchmarks`). Prints the scores of each use, the mean over the three sets, and the differences to `weigh` with their paired intervals over the
 sets. The scores look at private images and are INTERNAL; those of public data may be shown.
@@ -17,8 +17,10 @@ from targets import TARGETS, set_up
 from sfumato.errors import BadInput, Refused
 from tasks.runtime.environment import CHECKOUT
 
-SETS = ((22, 62, 102, 142, 182), (10, 50, 90, 130, 170), (35, 75, 115, 155, 195))
+SETS = ((22, 62, 102, 142, 182), (10, 90, 130, 170), (35, 75, 115, 155, 195))
 """Labels of Tiny ImageNet that stand for a private set."""
+NEITHER = (50,)
+"""Shares pictures with other labels, so that it could not be private, and is not public here either."""
 FILTER = "judge.use=filter judge.keep="
 REFERENCE = "weigh"
 USES = {
@@ -59,7 +61,8 @@ def main() -> None:
     from tasks.server.embedded import start_server
 
     theirs = next(each for each in TARGETS["photos"].changes if each.startswith("data.private_classes=")).partition("=")
-    without = sorted({*(label for labels in SETS for label in labels), *map(int, theirs[2].strip("[]").split(","))})
+    away = [*NEITHER, *map(int, theirs[2].strip("[]").split(","))]
+    without = sorted({*away, *(label for labels in SETS for label in labels)})
     start_server()
     runs = {}
     for use in dict.fromkeys([REFERENCE, *arguments.uses]):

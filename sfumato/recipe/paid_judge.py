@@ -1,0 +1,73 @@
+"""What the recipe chooses for the paid judge of drawn images: whether there is one, and the share of the images that it keeps.
+
+Not covered: the epsilon that it may cost, which `sfumato.recipe.auto` shares out.
+"""
+
+from collections.abc import Iterator
+
+from sfumato.methods import METHODS
+from sfumato.methods.plan import noise_in_gradient, with_numbers
+from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, trains_privately
+from sfumato.settings import Settings
+
+NOISE_OF_JUDGE = 0.3
+"""Longest noise in the mean gradient of a judge, where a record's is 1 at most. With .02 to .2 judges of MNIST, X-rays and photographs brought something;
+with .5 and more, of small sets, nothing or wrong labels."""
+ENOUGH_RECORDS = 50
+"""Records in a class, on average, from which its moments and a judge pay."""
+KEEP = {"strokes": 0.8, "other": 0.5}
+"""Share of the drawn images that a judge keeps (`benchmarks/judge_uses.py`)."""
+
+Choice = tuple[str, float | str, str]
+"""A setting of the judge, its value, and why."""
+
+
+def judge_of(settings: Settings, declared: Declared, share: float) -> Iterator[Choice]:
+    """The settings of the judge, at a share of the target epsilon; nothing where there are no classes to tell apart on one side."""
+    facts, epsilon = declared.facts, target_epsilon(settings)
+    if not has_classes_to_tell(declared):
+        return
+    judge, privacy = (
+        settings.judge.model_copy(update={"share": share}),
+        with_numbers(settings.privacy, epsilon, facts.records),
+    )
+    length = noise_in_gradient(judge, privacy, facts.records, len(facts.classes))
+    if length > NOISE_OF_JUDGE:
+        each = facts.records / len(facts.classes)
+        yield "use", "none", f"{each:.0f} records in a class: {length:.2f} of what teaches it would be noise"
+        return
+    why = f"{facts.public_classes} public classes teach it what to look at; a CNN learns more where both agree"
+    yield "use", "filter", why
+    yield "keep", kept(settings, declared), "the surest of each class, of so many more that are drawn"
+    yield "share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself"
+
+
+def kept(settings: Settings, declared: Declared) -> float:
+    """The share of the drawn images that a judge keeps."""
+    return KEEP["strokes" if strokes(settings, declared) else "other"]
+
+
+def has_classes_to_tell(declared: Declared) -> bool:
+    """Whether there are classes to tell apart on both sides."""
+    return declared.facts.public_classes > 1 and len(declared.facts.classes) > 1
+
+
+def could_be_judged(settings: Settings, declared: Declared) -> bool:
+    """Whether a judge would be chosen at some epsilon."""
+    method, facts = METHODS[settings.method.name], declared.facts
+    trains = trains_privately(settings) or method.needs_moments or method.evolves
+    return bool(
+        "judge.use" not in declared.set_fields
+        and has_classes_to_tell(declared)
+        and facts.records >= ENOUGH_RECORDS * len(facts.classes)
+        and (method.embeds or (trains and not method.labels))
+    )
+
+
+def allowing_for_judge(settings: Settings, declared: Declared) -> Settings:
+    """The settings with a judge where one might be chosen: its features and its drawing are allowed for at each epsilon, so that all share one
+    public half."""
+    if not could_be_judged(settings, declared):
+        return settings
+    keep = settings.judge.keep if "judge.keep" in declared.set_fields else kept(settings, declared)
+    return settings.model_copy(update={"judge": settings.judge.model_copy(update={"use": "filter", "keep": keep})})
