@@ -67,8 +67,12 @@ def main() -> None:
     runs = {}
     for use in dict.fromkeys([REFERENCE, *arguments.uses]):
         runs[use] = []
-        for at, labels in enumerate(SETS):
-            data = [f"data.private_classes={list(labels)}", f"data.public_without={without}", f"data.name=photos-{at}"]
+        for labels in SETS:
+            data = [
+                f"data.private_classes={list(labels)}",
+                f"data.public_without={without}",
+                f"data.name=photos-{labels[0]}",
+            ]
             try:
                 changes = [*common, *data, *USES[use].split(), *arguments.set]
                 runs[use].append(synthesize(method=arguments.method, preset="auto", changes=changes))

@@ -17,24 +17,25 @@ from sfumato.costs import COSTS
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Facts, noise_in_gradient, with_numbers
+from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
 from sfumato.recipe.averaging import averages_of, branches, number_of
 from sfumato.recipe.embedding import GENERATOR_WIDTH, latent_generator, matching_of
 from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
+from sfumato.recipe.paid_judge import ENOUGH_RECORDS, allowing_for_judge, judge_of
 from sfumato.recipe.stage_costs import (
     USUAL_EPSILON,
     Declared,
     needs_backbone,
     stage_costs,
+    strokes,
     target_epsilon,
     trains_privately,
 )
 from sfumato.recipe.stage_steps import SHARES, fewest_of, path_of, stated, steps_for
 from sfumato.retrieval.choice import recipe_of, times_above
 from sfumato.settings import Settings, written
-from sfumato.sources import parts_of
 
 PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
@@ -44,8 +45,6 @@ FOLDS = (4, 8, 2, 16)
 """Factors by which an autoencoder may shrink a side, of which the first that fits is used."""
 CPU_SIDE = 128
 """Largest side that a person without a GPU is told to take."""
-STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
-"""Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 VARIED = 0.2
 """Largest angle, in radians, by which drawn strokes vary. From scikit-learn's digits as they are, enlarged to 28x28, with other hands to read: a CNN
 learnt .989 where it learnt .971, no easier to tell from real ones, at a Frechet distance of 14.4 in place of 13.0; from .3 no more, at 19.0
@@ -106,11 +105,6 @@ MOST_OF_ALL = 0.7
 (`benchmarks/far_steps.py`)."""
 REFERENCE_RECORDS = 6000
 """Records in a class with which the first numbers of `MOMENTS` and `JUDGE` were found to serve."""
-NOISE_OF_JUDGE = 0.3
-"""Longest noise in the mean gradient of a judge, where a record's is 1 at most. With .02 to .2 judges of MNIST, X-rays and photographs brought something;
-with .5 and more, of small sets, nothing or wrong labels."""
-ENOUGH_RECORDS = 50
-"""Records in a class, on average, from which its moments and a judge pay."""
 RECORDS_OF_CELL, CELLS = 700, (64, 32, 16, 8)
 """Epsilon of the moments by themselves times records, for each of so many cells of a class (`benchmarks/own_cells.py`)."""
 VOTERS = 2
@@ -430,9 +424,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves
     if chosen.embeds and each >= ENOUGH_RECORDS:
         yield Pick("alignment.kind", "none", "mean embeddings say more of a class than its moments")
-        yield from paid_judge(
-            settings, declared, ("filter", "drawing costs little, and a CNN learns more where both agree")
-        )
+        yield from paid_judge(settings, declared)
         return
     if not trains or chosen.labels or each < ENOUGH_RECORDS:
         yield Pick(
@@ -470,46 +462,10 @@ def match(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick(f"matching.{name}", value, why)
 
 
-WEIGH = ("weigh", "its label is weighed against the class drawn for")
-"""What a judge does with the images unless a method knows better, and why."""
-
-
-def paid_judge(settings: Settings, declared: Declared, use: tuple[str, str] = WEIGH) -> Iterator[Pick]:
-    """The judge, where there are classes to tell apart on both sides, with its use and the reason for it."""
-    facts, epsilon = declared.facts, target_epsilon(settings)
-    if not has_classes_to_tell(facts):
-        return
-    each = facts.records / len(facts.classes)
-    share = lever_share(JUDGE, each, epsilon)
-    judge, privacy = (
-        settings.judge.model_copy(update={"share": share}),
-        with_numbers(settings.privacy, epsilon, facts.records),
-    )
-    length = noise_in_gradient(judge, privacy, facts.records, len(facts.classes))
-    if length > NOISE_OF_JUDGE:
-        yield Pick(
-            "judge.use", "none", f"{each:.0f} records in a class: {length:.2f} of what teaches it would be noise"
-        )
-        return
-    yield Pick("judge.use", use[0], f"{facts.public_classes} public classes teach it what to look at; {use[1]}")
-    yield Pick("judge.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself")
-
-
-def has_classes_to_tell(facts: Facts) -> bool:
-    """Whether there are classes to tell apart on both sides."""
-    return facts.public_classes > 1 and len(facts.classes) > 1
-
-
-def could_be_judged(settings: Settings, declared: Declared) -> bool:
-    """Whether a judge would be chosen at some epsilon: its public features are allowed for at each, so that all share one public half."""
-    method, facts = METHODS[settings.method.name], declared.facts
-    trains = trains_privately(settings) or method.needs_moments or method.evolves
-    return bool(
-        "judge.use" not in declared.set_fields
-        and has_classes_to_tell(facts)
-        and facts.records >= ENOUGH_RECORDS * len(facts.classes)
-        and (method.embeds or (trains and not method.labels))
-    )
+def paid_judge(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """The judge, at its share of the target."""
+    share = lever_share(JUDGE, declared.facts.records / len(declared.facts.classes), target_epsilon(settings))
+    yield from (Pick(f"judge.{name}", value, why) for name, value, why in judge_of(settings, declared, share))
 
 
 def lever_share(cost: tuple[float, float, float], each: float, epsilon: float) -> float:
@@ -609,15 +565,10 @@ def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield from varies
 
 
-def strokes(settings: Settings, declared: Declared) -> bool:
-    """Whether the images are strokes, going by the public ones."""
-    return declared.shape[0] == 1 and set(parts_of(settings.data.public)) <= STROKES
-
-
 def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Steps of every stage, from the time and the table of costs; `BadInput` where the time is too short for the size."""
     seconds = 60 * (settings.recipe.minutes - OVERHEAD_MINUTES)
-    allowed = placed(settings, ("judge", "use"), WEIGH[0]) if could_be_judged(settings, declared) else settings
+    allowed = allowing_for_judge(settings, declared)
     stages = stage_costs(allowed, declared)
     set_fields = declared.set_fields
     least = sum(cost * fewest_of(name, settings, declared) for name, cost in stages.items())
@@ -642,6 +593,9 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         left -= numbers[name] * usual
     if "pretraining" in stages:
         numbers["pretraining"] = steps_for("pretraining", left / stages["pretraining"], settings, declared)
+    stages |= stage_costs(settings, declared)  # without a judge each drawn image is kept
+    if "drawing" in numbers and path_of("drawing") not in set_fields:
+        numbers["drawing"] = steps_for("drawing", SHARES["drawing"] * seconds / stages["drawing"], settings, declared)
     for name, number in numbers.items():
         if name == "backbone" and not needs_backbone(settings):
             continue

@@ -26,9 +26,13 @@ from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import Shape, latent_shape
 from sfumato.networks.build import resolved
 from sfumato.settings import Settings
+from sfumato.sources import parts_of
 
 VIEW_SECONDS = 2e-4
 """Seconds per view of the extractor, its encoder included; on a CPU."""
+
+STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
+"""Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 
 USUAL_EPSILON = 10.0
 """The time of the public half is computed for this target, whatever the actual one, so that runs at other targets reuse the public half."""
@@ -47,6 +51,11 @@ class Declared:
     def shape(self) -> Shape:
         """Channels, height and width of an image."""
         return self.facts.shape
+
+
+def strokes(settings: Settings, declared: Declared) -> bool:
+    """Whether the images are strokes, going by the public ones."""
+    return declared.shape[0] == 1 and set(parts_of(settings.data.public)) <= STROKES
 
 
 def target_epsilon(settings: Settings) -> float:
@@ -125,7 +134,8 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     if not chosen_method.draw_privately or "prototypes" in costs:
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
         walk = 1 if chosen_method.embeds else walk
-        costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
+        drawn = 1 / settings.judge.keep if settings.judge.use == "filter" else 1.0
+        costs["drawing"] = drawn * (drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table))
     return costs
 
 

@@ -90,7 +90,7 @@ def test_class_moments_and_a_judge_where_they_pay():
     few, one, large = recipe(records=300), recipe(public_classes=1), recipe(shape=(3, 128, 128), records=60_000)
     assert (few.alignment.kind, few.judge.use) == ("none", "none")
     assert (one.alignment.kind, one.judge.use) == ("moments", "none"), "one public class teaches no features"
-    assert (large.alignment.kind, large.judge.use) == ("none", "weigh"), "second moments of too many numbers"
+    assert (large.alignment.kind, large.judge.use) == ("none", "filter"), "second moments of too many numbers"
     shares = [recipe(f"privacy.epsilon={epsilon}", records=60_000) for epsilon in (10, 1, 0.2)]
     for result, epsilon in zip(shares, (10, 1, 0.2), strict=True):
         own = [result.alignment.share * epsilon, result.judge.share * epsilon]
