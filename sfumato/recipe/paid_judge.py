@@ -38,11 +38,11 @@ def judge_of(settings: Settings, declared: Declared, share: float) -> Iterator[C
         return
     why = f"{facts.public_classes} public classes teach it what to look at; a CNN learns more where both agree"
     yield "use", "filter", why
-    yield "keep", kept(settings, declared), "the surest of each class, of so many more that are drawn"
+    yield "keep", share_to_keep(settings, declared), "the surest of each class, of so many more that are drawn"
     yield "share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself"
 
 
-def kept(settings: Settings, declared: Declared) -> float:
+def share_to_keep(settings: Settings, declared: Declared) -> float:
     """The share of the drawn images that a judge keeps."""
     return KEEP["strokes" if strokes(settings, declared) else "other"]
 
@@ -69,5 +69,5 @@ def allowing_for_judge(settings: Settings, declared: Declared) -> Settings:
     public half."""
     if not could_be_judged(settings, declared):
         return settings
-    keep = settings.judge.keep if "judge.keep" in declared.set_fields else kept(settings, declared)
+    keep = settings.judge.keep if "judge.keep" in declared.set_fields else share_to_keep(settings, declared)
     return settings.model_copy(update={"judge": settings.judge.model_copy(update={"use": "filter", "keep": keep})})

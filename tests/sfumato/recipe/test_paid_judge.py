@@ -22,8 +22,8 @@ def test_photographs_are_sorted_out_more_than_strokes(method):
 def test_what_is_thrown_away_is_drawn_in_the_time_too():
     judged, other = recipe(CLOSE, **PHOTOGRAPHS), recipe(CLOSE, "judge.use=none", **PHOTOGRAPHS)
     assert judged.generation.images == pytest.approx(KEEP["other"] * other.generation.images, rel=0.01)
-    kept = recipe(CLOSE, "judge.keep=.8", **PHOTOGRAPHS)
-    assert kept.judge.keep == 0.8 and kept.generation.images > judged.generation.images, "what a person set stays"
+    chosen = recipe(CLOSE, "judge.keep=.8", **PHOTOGRAPHS)
+    assert chosen.judge.keep == 0.8 and chosen.generation.images > judged.generation.images, "what a person set stays"
 
 
 def test_no_judge_where_noise_would_teach_it_and_the_same_public_half():
