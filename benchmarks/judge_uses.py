@@ -1,6 +1,6 @@
 """What a paid judge should do with drawn images: weigh their labels, or keep the surest, on photographs that stand for a private set.
 
-    .venv/bin/python benchmarks/judge_uses.py [--method moments] [--epsilon 10] [--minutes 10] [--uses "keep .5"]
+    .venv/bin/python benchmarks/judge_uses.py [--method moments] [--epsilon 10] [--minutes 20] [--uses "keep .5"]
 
 Private are four or five labels of Tiny ImageNet, 500 records each, three times over with other labels; public are all labels that are in none of these and not in
 the target of `benchmarks/targets.py photos`, so that all share one public half. Every use of the judge has one run on each, in a home of its own
@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="moments", help="method (default: moments)")
     parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon (default: 10)")
-    parser.add_argument("--minutes", type=float, default=10.0, help="that the recipe follows (default: 10)")
+    parser.add_argument("--minutes", type=float, default=20.0, help="that the recipe follows (default: 20)")
     parser.add_argument("--uses", nargs="+", choices=list(USES), default=list(USES), help="default: all")
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
     parser.add_argument(
