@@ -183,6 +183,7 @@ def main() -> None:
     except Exception as error:
         if hasattr(error, "format_message"):
             if message := error.format_message():  # empty where help was shown instead
+                message += _setting_of(getattr(error, "option_name", ""))
                 ERR.print(
                     f"[bold red]sfumato:[/] {escape(message)} (see sfumato --help)", soft_wrap=True, highlight=False
                 )
@@ -202,6 +203,24 @@ def main() -> None:
             f"[bold red]sfumato:[/] {reason} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
         )
         sys.exit(BadInput.exit_code)
+
+
+SETTINGS_NAMED = 3
+"""The most settings that a hint spells out."""
+
+
+def _setting_of(option: str) -> str:
+    """How to set what somebody tried as an option, where a setting has its name; otherwise empty."""
+    name = option.lstrip("-").replace("-", "_")
+    if not name:
+        return ""
+    from flows.cli.setting_rows import each
+    from sfumato.settings import Settings
+
+    paths = [path for path, *_ in each(Settings()) if path.rpartition(".")[2] == name]
+    if len(paths) > SETTINGS_NAMED:
+        return f"; {len(paths)} settings have this name: sfumato settings lists them"
+    return f"; as a setting: {' or '.join(f'--set {path}=VALUE' for path in paths)}" if paths else ""
 
 
 def _ended_by(error: BadInput | Refused | Stopped | None) -> None:

@@ -78,8 +78,9 @@ class DataSheet(Section):
         if self.broken:
             return f"{len(self.broken)} of {self.records + len(self.broken)} pictures cannot be read: replace or remove them"
         if self.copies.pairs:
+            copied = "1 private picture is" if self.copies.pairs == 1 else f"{self.copies.pairs} private pictures are"
             return (
-                f"{self.copies.pairs} private pictures are among the public ones of {self.public!r}: public images must not come "
+                f"{copied} among the public ones of {self.public!r}: public images must not come "
                 "from the private collection; take the copies out of the public side"
             )
         return self.unfit

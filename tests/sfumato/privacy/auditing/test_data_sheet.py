@@ -64,7 +64,7 @@ def test_copies_among_the_public_images_are_refused(planted):
     for name in ("even/p9_cut.png", "odd/p9_text.png"):
         (planted[0] / name).unlink()
     sheet = data_sheet("scans", *(sources.inspect(place) for place in planted))
-    assert "1 private pictures are among the public ones" in sheet.refused
+    assert "1 private picture is among the public ones" in sheet.refused
 
 
 def test_close_pictures_are_those_of_a_slow_search():
