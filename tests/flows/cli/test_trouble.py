@@ -65,6 +65,18 @@ def test_what_a_signal_ends_is_one_line_and_the_code_that_shells_have(sfumato, m
     assert sfumato(command, *named).is_one_line("stopped", "kept", "The same command goes on", code=code)
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--minutes", "as a setting: --set recipe.minutes=VALUE"),
+        ("--steps", "settings have this name"),
+        ("--nonsense", "No such option: --nonsense (see"),
+    ],
+)
+def test_an_option_that_is_none_is_said_to_be_a_setting_where_it_is_one(sfumato, option, hint):
+    assert sfumato("plan", "rapid", option, "20").is_one_line(f"No such option: {option}", hint)
+
+
 def test_a_prefect_server_that_is_not_there_is_one_line(tmp_path):
     home = {
         "SFUMATO_HOME": str(tmp_path),
