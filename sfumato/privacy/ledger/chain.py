@@ -246,7 +246,8 @@ class Chain:
         if lost and (cut or spending):
             raise Refused(
                 f"the ledger {self.url} lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): bring back the "
-                "ledger that holds it, or write what is known of it anew with sfumato ledger recover"
+                "ledger that holds it, or write what is known of it anew with sfumato ledger recover (with --declare-loss REASON "
+                "where home and runs were deleted, as in a checkout cloned again)"
             )
 
     def _remember(self, ledger: str, heads: Sequence[Head]) -> None:
