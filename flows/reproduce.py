@@ -109,7 +109,9 @@ def _measured(plan: RowPlan, number: int, outputs: Outputs, *, go_on: bool) -> L
     record = synthesize_planned(run, Wishes(go_on=go_on))
     picture = ""
     if plan.row.pictures != "none":
-        picture = f"{plan.name}-{plan.size}-{number + 1}.png"
+        of_lines = [one.command for one in plan.row.recipe(plan.size)]
+        first = of_lines.index(line.command)  # lines of one run share its picture
+        picture = f"{plan.name}-{plan.size}-{first + 1}.png"
         outputs.pictures.mkdir(parents=True, exist_ok=True)
         _draw(plan.row, record, outputs.pictures / picture)
     return LineResult(

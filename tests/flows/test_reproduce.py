@@ -26,7 +26,9 @@ rows:
     place: Table 1
     shows: "what images score"
     pictures: samples
-    small: [{what: "accuracy", paper: 98.1, per_cent: true, method: dp-sgd, score: cnn, minutes: 1}]
+    small:
+      - {what: "accuracy", paper: 98.1, per_cent: true, method: dp-sgd, score: cnn, minutes: 1}
+      - {what: "the same: coverage", method: dp-sgd, score: coverage, minutes: 1}
 """
 
 
@@ -40,15 +42,18 @@ def test_a_row_is_planned_paid_recorded_and_written(tmp_path, monkeypatch):
     configure()
     row = papers["first"].rows["table-1"]
     outputs = Outputs(tmp_path / "results", tmp_path / "pages" / "papers.md")
-    carry_out(RowPlan("first-table-1", row, "small", (plan_run("dp-sgd", "", TINY),)), outputs)
+    planned = plan_run("dp-sgd", "", TINY)
+    carry_out(RowPlan("first-table-1", row, "small", (planned, planned)), outputs)
 
-    (line,) = load_result(outputs.folder, "first-table-1", "small").lines
+    line, same = load_result(outputs.folder, "first-table-1", "small").lines
     record = load_record(where().runs, line.run)
     assert where().home == outer / HOME and not list((outer / "runs").glob("*"))
     assert line.ours == record.metrics["synthetic"]["cnn"] and line.claim == record.claim.epsilon
     assert line.certificate == record.certificate.epsilon and line.minutes > 0
     with where().ledger() as ledger:
         assert ledger.total("digits").epsilon == pytest.approx(record.certificate.epsilon)
+    assert same.ours == record.metrics["synthetic"]["coverage"]
+    assert line.picture == same.picture == "first-table-1-small-1.png", "one run has one picture"
     page = outputs.page.read_text()
     assert f"| {100 * line.ours:.4g} % |" in page and "([picture](papers/first-table-1-small-1.png))" in page
     with Image.open(outputs.page.parent / "papers" / line.picture) as stored, Image.open(record.samples) as samples:
