@@ -92,6 +92,8 @@ PUBLIC_STAGES = (
     "rehearsal",
 )
 BYTES = 4
+COPIES_OF_WEIGHTS, COPIES_OF_IMAGES = 10, 2
+"""Times that weights (with gradients, the optimiser's state, the average) and drawn images are in memory at once."""
 BASE_GIGABYTES = 1.0
 """Memory of the program itself."""
 
@@ -282,9 +284,11 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     stages["nearest public images"] = min(public, MOST_PUBLIC) * (looked or read)
     records = (facts.images or facts.records) + sizes.test
     stages["copies"] = plan.generation.images * records * math.prod(image) * probe.table["mlp"].work / 1e9
-    weights = own_work.weights
-    gigabytes = (settings.machine.physical_batch * weights + 10 * weights) * BYTES / 1e9 + BASE_GIGABYTES
-    return Estimate(tuple(stages.items()), gigabytes)
+    kept = COPIES_OF_WEIGHTS * own_work.weights
+    if plan.fine_tuning or settings.evaluation.baseline:
+        kept += settings.machine.physical_batch * own_work.weights  # a gradient of each record
+    kept += COPIES_OF_IMAGES * plan.generation.images / chosen_from * math.prod(image)
+    return Estimate(tuple(stages.items()), kept * BYTES / 1e9 + BASE_GIGABYTES)
 
 
 def private_seconds(

@@ -194,6 +194,7 @@ def configure() -> Where:
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         # The terminal shows our own lines; Prefect's log, tracebacks and all, is in its UI.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
         "MLFLOW_LOGGING_LEVEL": "WARNING",
         "DO_NOT_TRACK": "true",

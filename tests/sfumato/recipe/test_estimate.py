@@ -114,10 +114,22 @@ def test_what_is_compared_with_private_records_counts(monkeypatch):
 
 
 def test_memory_follows_the_physical_batch(monkeypatch):
+    one, four = (minutes(monkeypatch, f"machine.physical_batch={n}").gigabytes for n in (256, 1024))
+    assert four - one > 2 * (one - module.BASE_GIGABYTES)
+
+
+def test_only_private_steps_hold_a_gradient_of_each_record(monkeypatch):
+    none = ["pretraining.steps=0", "evaluation.baseline=false"]
     one, four = (
-        minutes(monkeypatch, f"machine.physical_batch={n}").gigabytes - module.BASE_GIGABYTES for n in (256, 1024)
+        minutes(monkeypatch, *none, f"machine.physical_batch={n}", method="dp-merf").gigabytes for n in (256, 1024)
     )
-    assert four == pytest.approx(one * (1024 + 10) / (256 + 10))
+    assert one == four, "one noised mean of features is all that looks at private records"
+
+
+def test_drawn_images_take_memory(monkeypatch):
+    few, many = (minutes(monkeypatch, f"generation.images={n}").gigabytes for n in (1000, 501_000))
+    pixels = 500_000 * 8 * 8
+    assert many - few == pytest.approx(module.COPIES_OF_IMAGES * pixels * module.BYTES / 1e9)
 
 
 @pytest.mark.parametrize("changes", [[], ["latent.kind=kl", "latent.width=4"], ["matching.share=0.2", *FEW]])
