@@ -92,8 +92,8 @@ PUBLIC_STAGES = (
     "rehearsal",
 )
 BYTES = 4
-COPIES_OF_WEIGHTS, COPIES_OF_IMAGES = 10, 2
-"""Times that weights (with gradients, the optimiser's state, the average) and drawn images are in memory at once."""
+COPIES_OF_WEIGHTS, COPIES_READ, COPIES_DRAWN = 10, 3, 2
+"""Times that weights (with gradients, the optimiser's state, the average), images that are read, and drawn images are in memory at once."""
 BASE_GIGABYTES = 1.0
 """Memory of the program itself."""
 
@@ -284,11 +284,12 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     stages["nearest public images"] = min(public, MOST_PUBLIC) * (looked or read)
     records = (facts.images or facts.records) + sizes.test
     stages["copies"] = plan.generation.images * records * math.prod(image) * probe.table["mlp"].work / 1e9
-    kept = COPIES_OF_WEIGHTS * own_work.weights
+    numbers = COPIES_OF_WEIGHTS * own_work.weights
     if plan.fine_tuning or settings.evaluation.baseline:
-        kept += settings.machine.physical_batch * own_work.weights  # a gradient of each record
-    kept += COPIES_OF_IMAGES * plan.generation.images / chosen_from * math.prod(image)
-    return Estimate(tuple(stages.items()), kept * BYTES / 1e9 + BASE_GIGABYTES)
+        numbers += settings.machine.physical_batch * own_work.weights  # a gradient of each record
+    read_in = COPIES_READ * (public + (facts.images or facts.records))
+    numbers += (read_in + COPIES_DRAWN * plan.generation.images / chosen_from) * math.prod(image)
+    return Estimate(tuple(stages.items()), numbers * BYTES / 1e9 + BASE_GIGABYTES)
 
 
 def private_seconds(
