@@ -21,6 +21,7 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import survey
 from sfumato.recipe.auto import CPU_SIDE, fold_of, follow, judged_sets, paths_set
 from sfumato.recipe.stage_costs import Declared, stage_costs, trains_privately
+from sfumato.recipe.stage_steps import FEWEST_OF_PHOTOGRAPHS
 from sfumato.settings import Settings, preset_for, resolve
 from tests.examples import write_classes
 
@@ -238,7 +239,7 @@ def test_the_time_is_kept_by_the_table():
 
 def test_the_keys_of_a_knowledge_base_take_a_tenth_of_the_time_and_all_of_them_where_they_fit():
     crowd = {"method": "rapid", "images": 110_000, "public_classes": 200}
-    few = recipe("recipe.minutes=15", "data.public=photographs", **crowd)
+    few = recipe("recipe.minutes=15", "data.public=textures", **crowd)
     assert 500 <= few.method.trajectories < few.method.reference * 110_000
     keys = few.method.trajectories * stage_costs(few, Declared(facts(public_classes=200), 110_000))["trajectories"]
     assert keys <= 0.1 * 15 * 60
@@ -371,6 +372,12 @@ def test_private_steps_leave_the_public_half_its_time(records):
 )
 def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
     assert latent_shape(recipe(f"data.public={public}", shape=shape).latent, shape) == numbers
+
+
+def test_little_time_still_teaches_an_autoencoder_of_photographs_what_a_rehearsal_asks():
+    short = "recipe.minutes=8"
+    assert recipe(short, "data.public=textures").latent.steps >= FEWEST_OF_PHOTOGRAPHS["latent"]
+    assert recipe(short, "data.public=glyphs").latent.steps < FEWEST_OF_PHOTOGRAPHS["latent"]
 
 
 def test_the_time_of_a_query_is_measured_unless_a_person_chose_it():
