@@ -284,7 +284,7 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     stages["nearest public images"] = min(public, MOST_PUBLIC) * (looked or read)
     records = (facts.images or facts.records) + sizes.test
     stages["copies"] = plan.generation.images * records * math.prod(image) * probe.table["mlp"].work / 1e9
-    numbers = COPIES_OF_WEIGHTS * own_work.weights
+    numbers: float = COPIES_OF_WEIGHTS * own_work.weights
     if plan.fine_tuning or settings.evaluation.baseline:
         numbers += settings.machine.physical_batch * own_work.weights  # a gradient of each record
     read_in = COPIES_READ * (public + (facts.images or facts.records))
