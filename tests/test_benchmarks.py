@@ -139,7 +139,7 @@ def test_the_first_page_shows_figures_of_the_targets():
         "targets-mnist",
         "targets-mnist-private-evolution",
         "targets-mnist-dp-merf",
-        "targets-photos",
+        "targets-photos-moments",
         "targets-xrays",
         "tracks-xrays",
         "compare-epsilons",
