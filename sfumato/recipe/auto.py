@@ -20,7 +20,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
-from sfumato.recipe.averaging import averages_of, branches, number_of
+from sfumato.recipe.averaging import BESIDE_AVERAGES, averages_in_latents, averages_of, branches, number_of
 from sfumato.recipe.embedding import GENERATOR_WIDTH, latent_generator, matching_of
 from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
 from sfumato.recipe.paid_judge import ENOUGH_RECORDS, allowing_for_judge, judge_of
@@ -421,7 +421,8 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
     facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], target_epsilon(settings)
     shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
-    trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves
+    averages = averages_in_latents(settings)
+    trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves or averages
     if chosen.embeds and each >= ENOUGH_RECORDS:
         yield Pick("alignment.kind", "none", "mean embeddings say more of a class than its moments")
         yield from paid_judge(settings, declared)
@@ -440,10 +441,13 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         why = f"{each:.0f} records in a class: the strongest lever before any gradient"
         if trains_privately(settings):
             why += "; alone (method moments) as good or better on digits, MNIST and X-rays at epsilon 10"
+        if averages:
+            why = "averages of private records say more where public images lie among them"
         yield Pick("alignment.kind", "moments", why)
         share, most = 1.0, alone or (trains_privately(settings) and forgets(settings, declared))
         if not alone:
             share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
+            share = max(BESIDE_AVERAGES, share) if averages else share
             more = "; such a network learns more from moments than by private steps" if most else ""
             yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{more}")
         cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
@@ -451,7 +455,8 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
     else:
         yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
-    yield from paid_judge(settings, declared)
+    if not averages:
+        yield from paid_judge(settings, declared)
 
 
 def match(settings: Settings, declared: Declared) -> Iterator[Pick]:

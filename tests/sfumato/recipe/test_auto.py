@@ -81,9 +81,8 @@ def test_every_method_can_be_planned_as_it_is_chosen(method, monkeypatch):
             f"sfumato.privacy.accounting.{module}", lambda *_, **__: 1.0
         )  # the price plays no part here
     settings = recipe(method=method)
-    assert (settings.alignment.kind == "moments") == (
-        method in ("rapid", "dp-sgd", "dp-promise", "moments", "private-evolution")
-    )
+    aligned = ("rapid", "dp-sgd", "dp-promise", "moments", "private-evolution", "empirical-denoiser")
+    assert (settings.alignment.kind == "moments") == (method in aligned)
     assert (settings.fine_tuning == FineTuning()) == (not trains_privately(settings))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sfumato.recipe.averaging import BRANCHED, MOST_TRAJECTORIES, PAID
+from sfumato.recipe.averaging import BESIDE_AVERAGES, BRANCHED, MOST_TRAJECTORIES, PAID
 from tests.sfumato.recipe.test_auto import recipe
 
 
@@ -16,6 +16,13 @@ def test_in_latents_averages_begin_early_and_images_branch_from_paid_trajectorie
     assert (own.percent, own.until, own.beta, own.longest, own.pay) == (33, 60, 0.001, 6.9, "class")
     assert own.trajectories == MOST_TRAJECTORIES and settings.generation.images == BRANCHED
     assert settings.generation.vary > 0, "strokes of a trajectory vary"
+
+
+def test_in_latents_averages_are_taken_among_aligned_classes_and_no_judge_is_paid_for():
+    settings = denoiser(records=60_000)
+    assert settings.alignment.kind == "moments" and settings.alignment.share == BESIDE_AVERAGES
+    assert denoiser(records=4000).alignment.share > BESIDE_AVERAGES, "fewer records need less noise"
+    assert settings.judge.use == "none" and denoiser(shape=(1, 8, 8), records=1437).alignment.kind == "none"
 
 
 def test_in_pixels_averages_are_those_of_the_embedded_digits_and_each_image_is_paid_for():
