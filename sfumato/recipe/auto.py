@@ -23,7 +23,7 @@ from sfumato.networks.build import resolved
 from sfumato.recipe.averaging import BESIDE_AVERAGES, averages_in_latents, averages_of, branches, number_of
 from sfumato.recipe.embedding import GENERATOR_WIDTH, latent_generator, matching_of
 from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
-from sfumato.recipe.paid_judge import ENOUGH_RECORDS, allowing_for_judge, judge_of
+from sfumato.recipe.paid_judge import ENOUGH_RECORDS, allowing_for_judge, bears_judge, judge_of
 from sfumato.recipe.stage_costs import (
     USUAL_EPSILON,
     Declared,
@@ -421,13 +421,12 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
     facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], target_epsilon(settings)
     shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
-    averages = averages_in_latents(settings)
-    trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves or averages
+    averages, judged = averages_in_latents(settings), bears_judge(settings)
     if chosen.embeds and each >= ENOUGH_RECORDS:
         yield Pick("alignment.kind", "none", "mean embeddings say more of a class than its moments")
         yield from paid_judge(settings, declared)
         return
-    if not trains or chosen.labels or each < ENOUGH_RECORDS:
+    if not (judged or averages) or chosen.labels or each < ENOUGH_RECORDS:
         yield Pick(
             "alignment.kind",
             "none",
@@ -455,7 +454,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
     else:
         yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
-    if not averages:
+    if judged:
         yield from paid_judge(settings, declared)
 
 

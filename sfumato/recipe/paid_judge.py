@@ -52,15 +52,20 @@ def has_classes_to_tell(declared: Declared) -> bool:
     return declared.facts.public_classes > 1 and len(declared.facts.classes) > 1
 
 
+def bears_judge(settings: Settings) -> bool:
+    """Whether the method learns from private images something that images are drawn by, and pays for none of them one by one."""
+    method = METHODS[settings.method.name]
+    return trains_privately(settings) or method.needs_moments or method.evolves
+
+
 def could_be_judged(settings: Settings, declared: Declared) -> bool:
     """Whether a judge would be chosen at some epsilon."""
     method, facts = METHODS[settings.method.name], declared.facts
-    trains = trains_privately(settings) or method.needs_moments or method.evolves
     return bool(
         "judge.use" not in declared.set_fields
         and has_classes_to_tell(declared)
         and facts.records >= ENOUGH_RECORDS * len(facts.classes)
-        and (method.embeds or (trains and not method.labels))
+        and (method.embeds or (bears_judge(settings) and not method.labels))
     )
 
 

@@ -238,7 +238,7 @@ def test_the_time_is_kept_by_the_table():
 
 def test_the_keys_of_a_knowledge_base_take_a_tenth_of_the_time_and_all_of_them_where_they_fit():
     crowd = {"method": "rapid", "images": 110_000, "public_classes": 200}
-    few = recipe("recipe.minutes=15", "data.public=textures", **crowd)
+    few = recipe("recipe.minutes=15", "data.public=photographs", **crowd)
     assert 500 <= few.method.trajectories < few.method.reference * 110_000
     keys = few.method.trajectories * stage_costs(few, Declared(facts(public_classes=200), 110_000))["trajectories"]
     assert keys <= 0.1 * 15 * 60
