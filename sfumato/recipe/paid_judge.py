@@ -55,7 +55,7 @@ def has_classes_to_tell(declared: Declared) -> bool:
 def bears_judge(settings: Settings) -> bool:
     """Whether the method learns from private images something that images are drawn by, and pays for none of them one by one."""
     method = METHODS[settings.method.name]
-    return trains_privately(settings) or method.needs_moments or method.evolves
+    return bool(trains_privately(settings) or method.needs_moments or method.evolves)
 
 
 def could_be_judged(settings: Settings, declared: Declared) -> bool:
