@@ -20,6 +20,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+
+# Before a group exists: this module binds the present group as a default argument of its functions. Imported later, by an
+# optimiser, it would keep the group's threads alive beyond `leave`, and one that outlives the interpreter aborts the process.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.distributed.constants import default_pg_timeout
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
