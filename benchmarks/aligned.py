@@ -39,7 +39,8 @@ SIZES = {
 }
 """Of all runs: the same public models and as many images of each, so that the scores compare. All else of a larger set is the recipe's."""
 TAUGHT = ("rapid", "dp-sgd", "dp-promise")
-JUDGED = " judge.use=weigh"
+USES = ("weigh", "filter")
+"""What a paid judge may be for: the first on the digits, the second as the recipe has it for larger sets."""
 
 
 def main() -> None:
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--shares", choices=("recipe", "default"), default="recipe")
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
     parser.add_argument("--no-judge", action="store_true", help="leave the conditions with a paid judge out")
+    parser.add_argument("--judge", choices=USES, default=USES[0], help="what the paid judge is for")
     parser.add_argument(
         "--home", type=Path, default=CHECKOUT / "sfumato-home" / "benchmarks", help="where runs are kept"
     )
@@ -70,7 +72,7 @@ def main() -> None:
         shares = recipe_shares(epsilon) if kind == DIGITS and arguments.shares == "recipe" else []
         changes = [*data, *SIZES[kind], *shares, *arguments.set]
         grid = RunGrid((), kind or "auto", [epsilon], arguments.seeds, changes, title=f"aligned-{arguments.target}")
-        grid = conditions(grid, arguments.method, judged=not arguments.no_judge)
+        grid = conditions(grid, arguments.method, judge=None if arguments.no_judge else arguments.judge)
         try:
             comparisons.append(compare_planned(grid, planned(grid), go_on=True))
         except (BadInput, Refused) as error:
@@ -88,20 +90,18 @@ def main() -> None:
         print(f"| {' | '.join(cells)} |")
 
 
-def conditions(grid: Any, methods: Sequence[str], judged: bool = True) -> Any:
+def conditions(grid: Any, methods: Sequence[str], judge: str | None = USES[0]) -> Any:
     """Class moments alone and with a judge, and each method among aligned classes with and without one; each run once."""
+    from artifacts.reports.differences import AblationPair
     from flows.ablations import moments_alone
     from flows.pairs import paired
 
-    parts = [paired(["judge"], replace(grid, variants=[moments_alone()]))] if judged else []
-    for method in methods:
-        (pair,) = paired(["mechanism"], replace(grid, variants=[method])).pairs
-        parts.append(
-            paired(["mechanism", "judge"] if judged else ["mechanism"], replace(grid, variants=[pair.variant]))
-        )
-        parts += [paired(["mechanism"], replace(grid, variants=[pair.variant + JUDGED]))] if judged else []
-    variants = dict.fromkeys(variant for part in parts for variant in part.variants)
-    pairs = dict.fromkeys(pair for part in parts for pair in part.pairs)
+    alone, judged = moments_alone(), f" judge.use={judge}"
+    bases = [pair.variant for pair in paired(["mechanism"], replace(grid, variants=list(methods))).pairs]
+    uses = ["", judged] if judge else [""]
+    pairs = [AblationPair(part="mechanism", variant=base + use, without=alone + use) for base in bases for use in uses]
+    pairs += [AblationPair(part="judge", variant=base + judged, without=base) for base in [alone, *bases] if judge]
+    variants = dict.fromkeys(half for pair in pairs for half in (pair.without, pair.variant))
     return replace(grid, variants=list(variants), pairs=tuple(pairs))
 
 
