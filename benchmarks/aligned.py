@@ -107,7 +107,7 @@ def conditions(grid: Any, methods: Sequence[str], judge: str | None = USES[0]) -
 
 def recipe_shares(epsilon: float) -> list[str]:
     """The shares of epsilon that the recipe gives to moments and judge beside training, for as many records as the digits have."""
-    from sfumato.recipe.auto import JUDGE, MOMENTS, lever_share
+    from sfumato.recipe.levers import JUDGE, MOMENTS, lever_share
     from tasks.planning import plan_run
 
     facts = plan_run("dp-sgd", "digits").plan.facts

@@ -90,7 +90,7 @@ BROKEN = [
     (no_bag, "flows/x.py", "from tasks.release import publish_run\npublish_run(record, **(given | more))"),
     (no_bag, "tasks/x.py", "def close(record, facts: dict[str, Any]):\n    return record"),
     (no_bag, "tasks/x.py", "def close(record, *, facts: dict[str, Any] | None = None):\n    return record"),
-    (no_looking_for_attributes, "sfumato/recipe/auto.py", "if hasattr(settings.method, 'members'): pass"),
+    (no_looking_for_attributes, "sfumato/recipe/method_settings.py", "if hasattr(settings.method, 'members'): pass"),
 ]
 """Snippets that break each rule."""
 RULES = (no_bag, no_looking_for_attributes)

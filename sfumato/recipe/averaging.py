@@ -10,6 +10,7 @@ from typing import Any
 
 from sfumato.methods import METHODS
 from sfumato.networks.autoencoder import latent_shape
+from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared, target_epsilon
 from sfumato.settings import Settings
 
@@ -27,30 +28,25 @@ for and a CNN learns .901, without aligned classes .674 and .830 (docs/results/m
 BRANCHED, PAID = 5000, 500
 """Images that branch from paid trajectories, and images where each is paid for."""
 
-Choice = tuple[str, float | int | str, str]
-"""A setting, its value, and why."""
 
-
-def averages_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
+def averages_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The settings of the averages and of what is paid for."""
     latents = settings.latent.kind != "none"
     shape = latent_shape(settings.latent, declared.shape) if latents else declared.shape
     numbers, facts = math.prod(shape), declared.facts
     if latents:
         for name, value in WINDOW:
-            yield name, value, "a class is decided at larger noise in latents than in a few pixels"
-    yield "beta", BETA, "public images are rare where private ones lie"
+            yield Pick(f"method.{name}", value, "a class is decided at larger noise in latents than in a few pixels")
+    yield Pick("method.beta", BETA, "public images are rare where private ones lie")
     longest = LONGEST["latents" if latents else "pixels"] * math.sqrt(numbers)
-    yield "longest", round(longest, 1), f"{numbers} numbers: an average goes no farther from the public prediction"
+    why = f"{numbers} numbers: an average goes no farther from the public prediction"
+    yield Pick("method.longest", round(longest, 1), why)
     if latents:
         epsilon = target_epsilon(settings)
         borne = min(MOST_TRAJECTORIES, epsilon * facts.records / len(facts.classes) / PRICE_OF_A_TRAJECTORY)
-        yield "pay", "class", "any number of images branches from what is paid for once"
-        yield (
-            "trajectories",
-            max(1, int(borne)),
-            f"of each class of {facts.private}, at epsilon {epsilon:g}",
-        )
+        yield Pick("method.pay", "class", "any number of images branches from what is paid for once")
+        why = f"of each class of {facts.private}, at epsilon {epsilon:g}"
+        yield Pick("method.trajectories", max(1, int(borne)), why)
 
 
 def averages_in_latents(settings: Settings) -> bool:
@@ -59,11 +55,12 @@ def averages_in_latents(settings: Settings) -> bool:
     return bool(own.draw_privately) and not own.has_members and settings.latent.kind != "none"
 
 
-def number_of(settings: Settings) -> tuple[int, str]:
-    """How many images are drawn, and why."""
-    if branches(settings):
-        return BRANCHED, "they branch from paid trajectories"
-    return PAID, "each image is paid for"
+def number_of(settings: Settings) -> Pick:
+    """How many images are drawn."""
+    number, why = (
+        (BRANCHED, "they branch from paid trajectories") if branches(settings) else (PAID, "each image is paid for")
+    )
+    return Pick("generation.images", number, why)
 
 
 def branches(settings: Settings) -> bool:

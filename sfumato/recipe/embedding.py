@@ -10,15 +10,16 @@ from sfumato.config import Matching
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Embedding, embedding_noise, matching, with_numbers
 from sfumato.networks.autoencoder import latent_shape
+from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
 
 LATENT_GENERATOR = (
-    ("frequencies", 3000, "latents of more numbers want more of them"),
-    ("length_scales", (0.25, 0.5), "narrower kernels tell strokes apart"),
-    ("training.batch", 1000, "a hundred of each of ten classes"),
-    ("training.learning_rate", 1e-3, "slow and steady in latents"),
-    ("training.ema_decay", 0.999, "over the last thousand steps"),
+    Pick("method.frequencies", 3000, "latents of more numbers want more of them"),
+    Pick("method.length_scales", (0.25, 0.5), "narrower kernels tell strokes apart"),
+    Pick("method.training.batch", 1000, "a hundred of each of ten classes"),
+    Pick("method.training.learning_rate", 1e-3, "slow and steady in latents"),
+    Pick("method.training.ema_decay", 0.999, "over the last thousand steps"),
 )
 """Settings of mean embeddings for latents, and why: from one stand-in of 28x28 digits."""
 GENERATOR_WIDTH = 1024
@@ -31,29 +32,26 @@ LONGEST = 0.2
 MOST_NUMBERS = 128
 """Numbers of a latent up to which matching was tried."""
 
-Choice = tuple[str, float | int, str]
-"""A setting of matching, its value, and why."""
 
-
-def latent_generator(how: Embedding) -> tuple[tuple[str, object, str], ...]:
+def latent_generator(how: Embedding) -> tuple[Pick, ...]:
     """The settings of a generator of latents: `LATENT_GENERATOR` for the features of a kernel, with which they were tried, and none for others."""
     return LATENT_GENERATOR if how.features == "fourier" else ()
 
 
-def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Choice]:
+def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Pick]:
     """The settings of matching, at a share of the target `epsilon` for its price; none for a method whose images cannot move."""
     method, facts = METHODS[settings.method.name], declared.facts
     if not method.images_may_move:
         return
     if settings.latent.kind == "none":
-        yield "share", 0.0, "pixels that move keep specks: of latents the decoder makes clean strokes"
+        yield Pick("matching.share", 0.0, "pixels that move keep specks: of latents the decoder makes clean strokes")
         return
     if (numbers := math.prod(latent_shape(settings.latent, declared.shape))) > MOST_NUMBERS:
-        yield "share", 0.0, f"{numbers} numbers: matching was never tried on more than {MOST_NUMBERS}"
+        yield Pick("matching.share", 0.0, f"{numbers} numbers: matching was never tried on more than {MOST_NUMBERS}")
         return
     each = facts.records / len(facts.classes)
     if not share:
-        yield "share", share, f"{each:.0f} records in a class are few"
+        yield Pick("matching.share", share, f"{each:.0f} records in a class are few")
         return
     privacy = with_numbers(settings.privacy, epsilon, facts.records)
     (spend,) = matching(Matching(share=share), privacy)
@@ -62,7 +60,11 @@ def matching_of(settings: Settings, declared: Declared, epsilon: float, share: f
         length = embedding_noise(Matching(frequencies=frequencies), each, noise)
         if length <= LONGEST:
             price = f"epsilon {share * epsilon:.2f} by itself"
-            yield "share", round(share, 4) or share, f"{price}: drawn images move to where their class lies"
-            yield "frequencies", frequencies, f"of an embedding of {each:.0f} records {length:.2f} is noise"
+            yield Pick(
+                "matching.share", round(share, 4) or share, f"{price}: drawn images move to where their class lies"
+            )
+            yield Pick(
+                "matching.frequencies", frequencies, f"of an embedding of {each:.0f} records {length:.2f} is noise"
+            )
             return
-    yield "share", 0.0, f"{each:.0f} records in a class: their mean embedding would be noise"
+    yield Pick("matching.share", 0.0, f"{each:.0f} records in a class: their mean embedding would be noise")

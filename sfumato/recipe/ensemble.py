@@ -7,6 +7,7 @@ decides how many images a budget pays for without cutting them; it was seen on t
 from collections.abc import Iterator
 from typing import Any
 
+from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
 
@@ -16,9 +17,9 @@ each are read as what was asked for, and .24 of those of 20 heads of seventy (`b
 FEW_OF_A_CLASS = 3
 """Records of a class in a shard, on average, below which a head says nothing of classes that its shard lacks."""
 HEADS = (
-    ("adapters", 64, "small heads on the public denoiser: hundreds train and answer together"),
-    ("training.batch", 64, "a shard has fewer records"),
-    ("training.learning_rate", 0.1, "heads are small, and begin at nothing"),
+    Pick("method.adapters", 64, "small heads on the public denoiser: hundreds train and answer together"),
+    Pick("method.training.batch", 64, "a shard has fewer records"),
+    Pick("method.training.learning_rate", 0.1, "heads are small, and begin at nothing"),
 )
 """Settings of heads, and why."""
 STEPS, GUIDANCE = 60, 2.0
@@ -26,34 +27,35 @@ STEPS, GUIDANCE = 60, 2.0
 FOR_ONE_IMAGE = 209.0
 """Members times epsilon that pay for one image while deviations up to a norm of ten are not cut; for n images it takes root n times as much."""
 
-Choice = tuple[str, float | int | bool, str]
-"""A setting of the method, its value, and why."""
 
-
-def members_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
+def members_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The settings of the members: heads, unless a person wants whole denoisers."""
     own: Any = settings.method
     facts = declared.facts
     if "method.adapters" in declared.set_fields and not own.adapters:
-        yield "members", max(4, min(MOST_DENOISERS, facts.records // 100)), f"about 100 of {facts.private} for each"
+        yield Pick(
+            "method.members",
+            max(4, min(MOST_DENOISERS, facts.records // 100)),
+            f"about 100 of {facts.private} for each",
+        )
         return
     members = max(4, min(MOST_MEMBERS, facts.records // RECORDS_OF_A_MEMBER))
-    yield "members", members, f"{facts.records // members} of {facts.private} for each"
+    yield Pick("method.members", members, f"{facts.records // members} of {facts.private} for each")
     yield from HEADS
     few = facts.records / members / len(facts.classes) < FEW_OF_A_CLASS
-    yield "abstain", few, "shards lack classes" if few else "shards have records of all classes"
+    yield Pick("method.abstain", few, "shards lack classes" if few else "shards have records of all classes")
 
 
-def drawing_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
+def drawing_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The settings of the drawing; how many images learn from paid ones is a matter of time."""
     own: Any = settings.method
     if not draws_any_number(settings, declared):
-        yield "images", 20, "each image is paid for"
+        yield Pick("generation.images", 20, "each image is paid for")
     if own.adapters:
-        yield "steps", STEPS, "more read no better, and take longer"
+        yield Pick("generation.steps", STEPS, "more read no better, and take longer")
     else:
-        yield "steps", 250, "many short steps add more noise in all than few long ones"
-    yield "guidance", GUIDANCE, "a weak class condition wants more of it"
+        yield Pick("generation.steps", 250, "many short steps add more noise in all than few long ones")
+    yield Pick("generation.guidance", GUIDANCE, "a weak class condition wants more of it")
 
 
 def draws_any_number(settings: Settings, declared: Declared) -> bool:

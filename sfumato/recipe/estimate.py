@@ -53,7 +53,7 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.kernel_mean import kernel_mean
 from sfumato.privacy.noise import system_source
 from sfumato.rates import COPIES
-from sfumato.recipe.auto import FULL_ALONE, judged_sets
+from sfumato.recipe.judging import FULL_ALONE, judged_sets
 from sfumato.recipe.stage_costs import has_public_model, needs_backbone
 from sfumato.rehearsal import set_size
 from sfumato.retrieval.features import make_encoder

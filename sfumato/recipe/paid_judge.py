@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sfumato.methods import METHODS
 from sfumato.methods.plan import noise_in_gradient, with_numbers
+from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, trains_privately
 from sfumato.settings import Settings
 
@@ -18,11 +19,8 @@ ENOUGH_RECORDS = 50
 KEEP = {"strokes": 0.8, "other": 0.5}
 """Share of the drawn images that a judge keeps (`benchmarks/judge_uses.py`)."""
 
-Choice = tuple[str, float | str, str]
-"""A setting of the judge, its value, and why."""
 
-
-def judge_of(settings: Settings, declared: Declared, share: float) -> Iterator[Choice]:
+def judge_of(settings: Settings, declared: Declared, share: float) -> Iterator[Pick]:
     """The settings of the judge, at a share of the target epsilon; nothing where there are no classes to tell apart on one side."""
     facts, epsilon = declared.facts, target_epsilon(settings)
     if not has_classes_to_tell(declared):
@@ -34,12 +32,16 @@ def judge_of(settings: Settings, declared: Declared, share: float) -> Iterator[C
     length = noise_in_gradient(judge, privacy, facts.records, len(facts.classes))
     if length > NOISE_OF_JUDGE:
         each = facts.records / len(facts.classes)
-        yield "use", "none", f"{each:.0f} records in a class: {length:.2f} of what teaches it would be noise"
+        yield Pick(
+            "judge.use", "none", f"{each:.0f} records in a class: {length:.2f} of what teaches it would be noise"
+        )
         return
     why = f"{facts.public_classes} public classes teach it what to look at; a CNN learns more where both agree"
-    yield "use", "filter", why
-    yield "keep", share_to_keep(settings, declared), "the surest of each class, of so many more that are drawn"
-    yield "share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself"
+    yield Pick("judge.use", "filter", why)
+    yield Pick(
+        "judge.keep", share_to_keep(settings, declared), "the surest of each class, of so many more that are drawn"
+    )
+    yield Pick("judge.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself")
 
 
 def share_to_keep(settings: Settings, declared: Declared) -> float:

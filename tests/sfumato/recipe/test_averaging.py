@@ -3,7 +3,7 @@
 import pytest
 
 from sfumato.recipe.averaging import BESIDE_AVERAGES, BRANCHED, MOST_TRAJECTORIES, PAID
-from tests.sfumato.recipe.test_auto import recipe
+from tests.sfumato.recipe.making import recipe
 
 
 def denoiser(*changes, **reported):

@@ -7,7 +7,7 @@ from sfumato.methods.dp_ensemble import unit_cost, voices
 from sfumato.recipe.ensemble import FOR_ONE_IMAGE, MOST_MEMBERS, most_prototypes
 from sfumato.recipe.stage_costs import Declared, stage_costs
 from sfumato.recipe.stage_steps import stated
-from tests.sfumato.recipe.test_auto import facts, recipe
+from tests.sfumato.recipe.making import facts, recipe
 
 
 def ensemble(*changes, **reported):

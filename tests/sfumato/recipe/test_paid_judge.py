@@ -5,7 +5,7 @@ import pytest
 from sfumato.recipe.paid_judge import KEEP, allowing_for_judge, could_be_judged
 from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import resolve
-from tests.sfumato.recipe.test_auto import facts, recipe
+from tests.sfumato.recipe.making import facts, recipe
 
 PHOTOGRAPHS = {"shape": (3, 32, 32), "records": 2500, "classes": 5, "public_classes": 195}
 CLOSE = "data.public=textures"

@@ -1,0 +1,96 @@
+"""What the recipe chooses to work on: pixels where they are few, else latents of an autoencoder, and their size.
+
+Not covered: images that no whole factor brings to `POSITIONS`, which are refused with a size that fits.
+"""
+
+import math
+from collections.abc import Iterator
+
+from sfumato.errors import BadInput
+from sfumato.networks.autoencoder import PATCHES
+from sfumato.recipe.denoiser import UNET_UP_TO
+from sfumato.recipe.picks import Pick
+from sfumato.recipe.stage_costs import Declared, strokes
+from sfumato.settings import Settings
+
+PIXELS_UP_TO = 16
+"""Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
+POSITIONS = (7, 16)
+"""Fewest and most positions of a latent along a side."""
+FOLDS = (4, 8, 2, 16)
+"""Factors by which an autoencoder may shrink a side, of which the first that fits is used."""
+WIDTH_AT_FULL_SIZE = 12
+"""Channels of an autoencoder that works at the images' own size first."""
+CHANNELS = {
+    "strokes": {2: 1, 4: 2, 8: 4, 16: 4},
+    "grey": {2: 2, 4: 6, 8: 4, 16: 4},
+    "colour": {2: 3, 4: 6, 8: 8, 16: 8},
+}
+"""Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
+numbers, about 73 % of what a classifier reads survives, to 6 about 86 %; of grey ones 40 % with 2 and 77 % with 4
+(`benchmarks/results/targets.md`)."""
+CROWDED = {4: 4}
+"""The most where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
+
+
+def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Pixels where they are few, latents above."""
+    _, height, width = declared.shape
+    if max(height, width) <= PIXELS_UP_TO:
+        yield Pick("latent.kind", "none", f"{height}x{width} pixels are few enough to be drawn one by one")
+        return
+    yield Pick("latent.kind", "patch", f"above {PIXELS_UP_TO} pixels a side; public images alone teach the autoencoder")
+
+
+def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """The size of a latent, by the kind of the autoencoder."""
+    channels, height, width = declared.shape
+    fold = fold_of(height, width)
+    if settings.latent.kind == "none" or fold is None:
+        return
+    if settings.latent.kind == "patch":
+        yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
+        yield Pick("latent.multipliers", PATCHES.multipliers, "the patches do what levels would")
+        yield Pick("latent.width", PATCHES.width, "convolutions at the small size cost little")
+        yield Pick("latent.loss", PATCHES.loss, "squared errors of small steps come down fastest")
+        yield Pick("latent.learning_rate", PATCHES.learning_rate, "as high as small steps bear")
+        yield Pick("latent.batch", PATCHES.batch, "small steps bring an error down faster than large ones")
+    else:
+        levels = tuple(2**n for n in range(int(math.log2(fold)) + 1))
+        yield Pick(
+            "latent.multipliers", levels, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels"
+        )
+        yield Pick("latent.width", WIDTH_AT_FULL_SIZE, "convolutions at full size are what costs")
+    shown = "colour" if channels > 1 else "strokes" if strokes(settings, declared) else "grey"
+    crowded = max(height, width) // fold > UNET_UP_TO
+    numbers = min(CHANNELS[shown][fold], CROWDED.get(fold, math.inf) if crowded else math.inf)
+    why = f"numbers at each of {height // fold}x{width // fold} positions; strokes need few, photographs more"
+    yield Pick("latent.channels", int(numbers), why)
+
+
+def fold_of(height: int, width: int) -> int | None:
+    """The factor by which a side shrinks to a number of positions within `POSITIONS`; None where nothing fits."""
+    fewest, most = POSITIONS
+    fitting = [
+        fold
+        for fold in FOLDS
+        if not (height % fold or width % fold)
+        and min(height, width) >= fewest * fold
+        and max(height, width) <= most * fold
+    ]
+    return next(iter(fitting), None)
+
+
+def refuse_undivided(declared: Declared, largest: int) -> None:
+    """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one of at most `largest`."""
+    _, height, width = declared.shape
+    free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
+    if free and max(height, width) > PIXELS_UP_TO and fold_of(height, width) is None:
+        near = min(
+            (side for side in range(min(FOLDS) * POSITIONS[0], largest + 1) if fold_of(side, side)),
+            key=lambda side: (abs(side - min(height, width)), side),
+        )
+        raise BadInput(
+            f"images of {height}x{width} pixels do not divide into {POSITIONS[0]} to {POSITIONS[1]} positions a side: use "
+            f"--set data.size={near}"
+        )

@@ -1,0 +1,38 @@
+"""What the recipe works on: pixels or latents, their size and channels."""
+
+import pytest
+
+from sfumato.errors import BadInput
+from sfumato.networks.autoencoder import latent_shape
+from sfumato.recipe.auto import CPU_SIDE
+from sfumato.recipe.representation import fold_of
+from tests.sfumato.recipe.making import recipe
+
+
+def test_a_size_that_does_not_divide_is_refused_with_one_that_does():
+    with pytest.raises(BadInput, match=r"31x31 pixels .*data\.size=(\d+)") as error:
+        recipe(shape=(1, 31, 31))
+    side = int(str(error.value).rsplit("=", 1)[1])
+    assert fold_of(side, side) and abs(side - 31) <= 4
+    assert recipe("latent.kind=none", "network.kind=mlp", shape=(1, 31, 31)).latent.kind == "none"
+
+
+@pytest.mark.parametrize(("device", "side"), [("cpu", CPU_SIDE), ("gpu", 256)])
+def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, side):
+    with pytest.raises(BadInput, match=rf"512x600 pixels .*data\.size={side}$"):
+        recipe(f"recipe.device={device}", shape=(3, 512, 600))
+
+
+@pytest.mark.parametrize(
+    ("public", "shape", "numbers"),
+    [
+        ("omniglot+glyphs", (1, 28, 28), (2, 7, 7)),
+        ("textures", (1, 28, 28), (6, 7, 7)),
+        ("omniglot+textures", (1, 28, 28), (6, 7, 7)),
+        ("glyphs", (3, 32, 32), (6, 8, 8)),
+        ("textures", (1, 64, 64), (4, 16, 16)),
+        ("textures", (3, 64, 64), (4, 16, 16)),
+    ],
+)
+def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
+    assert latent_shape(recipe(f"data.public={public}", shape=shape).latent, shape) == numbers
