@@ -10,7 +10,6 @@ Not covered: public images that are copies of private ones, which only the door 
 import difflib
 import functools
 import json
-import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -18,9 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sfumato import sources
-from sfumato.alignment import MOST_NUMBERS, refuse_size
-from sfumato.backbone import LEAST_CLASSES, features_of
-from sfumato.class_shares import number_of_classes, with_shares
+from sfumato.backbone import LEAST_CLASSES
+from sfumato.class_shares import with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
@@ -30,14 +28,10 @@ from sfumato.methods.parts import planned
 from sfumato.methods.plan import (
     SHARED_STAGES,
     STAGE_CENTRAL,
-    STAGE_DRAWING,
     STAGE_MATCHING,
     STAGE_MOMENTS,
     Facts,
     Plan,
-    counting,
-    embedding_noise,
-    matching,
     protecting_groups,
     shared_spends,
 )
@@ -47,13 +41,13 @@ from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
 from sfumato.own_releases import drawn_from_others, refuse_own, sets_behind
 from sfumato.pretrained import brought, with_pretrained
-from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
 from sfumato.settings import Settings
 from sfumato.turns import training_name
+from sfumato.unfit_settings import refuse_selection, refuse_unfit, refuse_unfit_plan
 
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
@@ -121,7 +115,7 @@ def preflight(
         images=images if grouped else 0,
         selected=settings.selection.classes,
     )
-    _check_selection(settings, facts)
+    refuse_selection(settings, facts)
     fields = {"group": group, "unit": unit, "records": whole.records, "classes": whole.classes}
     settings = follow(settings.model_copy(update={"data": data.model_copy(update=fields)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
@@ -437,14 +431,7 @@ def set_named(text: str, known: Sequence[str]) -> str:
 def plan_for(settings: Settings, facts: Facts) -> Plan:
     """The method's plan for resolved settings; `BadInput` where it cannot protect the images' groups, or cannot draw the requested
     classes."""
-    if settings.network.prediction == "energy":
-        raise BadInput(
-            "network.prediction=energy is for the score network of dppm, which method.energy=exact gives it: use noise, velocity, sample or edm"
-        )
-    _check_classes(settings)
-    _check_alignment(settings, facts)
-    _check_central(settings, facts)
-    _check_matching(settings, facts)
+    refuse_unfit(settings, facts)
     plan = METHODS[settings.method.name].plan(settings, facts)
     if [spend for spend in plan.spends if spend.stage in SHARED_STAGES] != shared_spends(settings):
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
@@ -460,173 +447,8 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
         "brought": brought(settings),
     }
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
-    _check_judge(settings, plan)
-    _check_rates(settings, plan)
-    if settings.generation.vary and plan.events(STAGE_DRAWING) and not plan.prototypes:
-        raise BadInput(
-            f"generation.vary={settings.generation.vary:g}: each image of method.name={plan.method} is paid for and leaves as it was paid: "
-            "set generation.vary=0, or method.prototypes where the method has it"
-        )
+    refuse_unfit_plan(settings, plan)
     return protecting_groups(plan) if facts.unit else plan
-
-
-def _check_classes(settings: Settings) -> None:
-    """Refuse other class shares where a method draws labels of its own, and counts that cost more than the target."""
-    generation, privacy = settings.generation, settings.privacy
-    if generation.classes == "uniform":
-        return
-    if METHODS[settings.method.name].labels:
-        raise BadInput(
-            f"method.name={settings.method.name} draws images with labels of their own, each class as often as it has learnt, so that "
-            f"generation.classes={generation.classes} could not be kept: leave it at uniform"
-        )
-    alone = epsilon([spend.event for spend in counting(generation)], privacy.delta, privacy.relation)
-    if alone >= privacy.epsilon:
-        raise BadInput(
-            f"generation.count_noise={generation.count_noise:g} makes the number of records of each class cost epsilon {alone:.4g} of "
-            f"privacy.epsilon={privacy.epsilon:g} by itself: use more noise, or generation.classes=declared"
-        )
-
-
-def _check_judge(settings: Settings, plan: Plan) -> None:
-    """Refuse a judge that could not learn, and a use of it that the method's drawing does not allow."""
-    judge, facts = settings.judge, plan.facts
-    if judge.use == "none":
-        return
-    use = f"judge.use={judge.use}"
-    if len(facts.classes) < LEAST_CLASSES:
-        raise BadInput(
-            f"{use}: the private images are of {len(facts.classes)} class, which leaves a judge nothing to learn: judge.use=none"
-        )
-    if judge.directions > (width := features_of(settings.backbone)):
-        raise BadInput(
-            f"judge.directions={judge.directions} is more than the {width} features of backbone.width={settings.backbone.width}: "
-            f"use at most {width}"
-        )
-    own_labels = METHODS[settings.method.name].labels is not None
-    each_paid = plan.events(STAGE_DRAWING) and not plan.prototypes
-    if judge.use == "filter" and (own_labels or each_paid):
-        why = "pays for each image that it draws" if each_paid else "draws images with labels of their own"
-        raise BadInput(
-            f"{use}: method.name={plan.method} {why}, so that there is nothing to choose from: use judge.use=relabel"
-        )
-    if judge.use == "guide" and (own_labels or not plan.fine_tuning):
-        raise BadInput(
-            f"{use}: method.name={plan.method} does not draw by a denoiser of the private classes, which alone can be guided: "
-            "use judge.use=relabel"
-        )
-
-
-def _check_rates(settings: Settings, plan: Plan) -> None:
-    """Refuse candidates for the learning rate that leave nothing to choose, and for a method that trains nothing by DP-SGD."""
-    rates = settings.fine_tuning.rates
-    if not rates:
-        return
-    use = f"fine_tuning.rates=[{','.join(f'{rate:g}' for rate in rates)}]"
-    if not plan.fine_tuning:
-        raise BadInput(
-            f"{use}: method.name={plan.method} trains nothing by DP-SGD with these settings, so that there is no rate to choose: use "
-            "fine_tuning.rates=[]"
-        )
-    if len(rates) == 1:
-        raise BadInput(
-            f"{use} is one candidate, which needs no votes: set fine_tuning.rate_rows and fine_tuning.rate_other, or name 2 to 4"
-        )
-    if len({f"{rate:g}" for rate in rates}) < len(rates):
-        raise BadInput(f"{use} names a candidate twice, which would be paid for twice: name each once")
-
-
-def _check_alignment(settings: Settings, facts: Facts) -> None:
-    """Refuse alignment of images with too many numbers, and for a method that does not draw the requested classes."""
-    if settings.alignment.kind == "none":
-        return
-    if METHODS[settings.method.name].labels:
-        raise BadInput(
-            f"method.name={settings.method.name} draws images with labels of their own, and alignment.kind={settings.alignment.kind} "
-            "takes back what was drawn for a known class: leave it at none"
-        )
-    refuse_size(latent_shape(settings.latent, facts.shape), len(facts.classes))
-
-
-def _check_selection(settings: Settings, facts: Facts) -> None:
-    """Refuse a choice of public classes that leaves none out, or without a public denoiser that would learn from them."""
-    wanted = settings.selection.classes
-    if not wanted:
-        return
-    use = f"selection.classes={wanted}"
-    if METHODS[settings.method.name].blueprint or not settings.pretraining.steps:
-        why = (
-            f"method.name={settings.method.name} begins afresh" if settings.pretraining.steps else "pretraining.steps=0"
-        )
-        raise BadInput(f"{use}: {why}, so that no denoiser learns from public images: use selection.classes=0")
-    if wanted >= facts.public_classes:
-        raise BadInput(
-            f"{use} of {number_of_classes(facts.public_classes)} on the public side leaves none out: use fewer, or selection.classes=0"
-        )
-
-
-FEWEST_IN_A_MEAN = 10
-"""The fewest records, were they evenly spread, of which a central image may be the mean."""
-
-
-LONGEST_NOISE = 0.5
-"""Longest noise in a mean embedding, in lengths of an embedding of images that are all alike."""
-
-
-def _check_central(settings: Settings, facts: Facts) -> None:
-    """Refuse central images for a method that they cannot warm up, of too few records, or of images with too many numbers."""
-    central, method = settings.central, METHODS[settings.method.name]
-    if not central.images:
-        return
-    use = f"central.images={central.images}"
-    if not method.corrupt or method.blueprint:
-        raise BadInput(
-            f"{use}: method.name={settings.method.name} does not train the public denoiser by DP-SGD, which alone they warm up: "
-            "central.images=0"
-        )
-    if settings.alignment.kind != "none":
-        raise BadInput(
-            f"{use}: alignment.kind={settings.alignment.kind} pays for the means of the classes already, and moves all classes to where the public "
-            "images lie: use alignment.kind=none, or central.images=0"
-        )
-    if (numbers := math.prod(latent_shape(settings.latent, facts.shape))) > MOST_NUMBERS:
-        raise BadInput(
-            f"{use} of {numbers} numbers each: at most {MOST_NUMBERS} are measured; denoise smaller latents (latent.kind=kl)"
-        )
-    sums = central.images if central.of == "cells" else 1 / central.sample_rate
-    if (each := facts.records / len(facts.classes) / sums) < FEWEST_IN_A_MEAN:
-        way = "use fewer" if central.of == "cells" else "raise central.sample_rate"
-        raise BadInput(
-            f"{use} (central.of={central.of}) of {len(facts.classes)} classes of {facts.private} would be means of {each:.3g}, and noise hides what "
-            f"fewer than {FEWEST_IN_A_MEAN} have in common: {way}, or central.images=0"
-        )
-
-
-def _check_matching(settings: Settings, facts: Facts) -> None:
-    """Refuse mean embeddings to match for a method whose images they cannot move, and for classes of which noise alone would be left."""
-    method, how = METHODS[settings.method.name], settings.matching
-    if not how.share:
-        return
-    use = f"matching.share={how.share:g}"
-    if not method.images_may_move:
-        reason = (
-            "has them already"
-            if method.embeds
-            else "draws labels of its own"
-            if method.labels
-            else "draws by private steps of its own"
-        )
-        raise BadInput(
-            f"{use}: method.name={settings.method.name} {reason}, so that nothing is left to match: matching.share=0"
-        )
-    (spend,) = matching(how, settings.privacy)
-    each = facts.records / len(facts.classes)
-    length = embedding_noise(how, each, spend.event.model_dump()["noise_multiplier"])
-    if length > LONGEST_NOISE:
-        raise BadInput(
-            f"{use} with matching.frequencies={how.frequencies}: in classes of {each:.3g} of {facts.private} the noise has {length:.2g} of the length "
-            f"of an embedding, and {LONGEST_NOISE:g} is the most: use fewer frequencies, or matching.share=0"
-        )
 
 
 def refuse_few_images(settings: Settings) -> None:

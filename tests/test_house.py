@@ -59,7 +59,7 @@ FLOORS = [
         ),
         *("sfumato.own_releases", "sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.rehearsal"),
-        *("sfumato.stored_parts", "sfumato.variation"),
+        *("sfumato.stored_parts", "sfumato.unfit_settings", "sfumato.variation"),
     },
     {"sfumato.released", "sfumato.continuations", "sfumato.generate", "sfumato.mlflow_model", "sfumato.__main__"},
 ]
