@@ -245,16 +245,22 @@ def _refuse_copies(private: PrivateSet, public: ImageSet, *parts: ImageSet) -> N
         )
 
 
-def _unfit(access: Access, public: ImageSet | None) -> str:
-    """The reason why `check_in` would refuse the set, naming its files; empty where it would not."""
+def _unfit(access: Access, public: ImageSet | None) -> tuple[str, str]:
+    """Why `check_in` would refuse the set by itself, naming its files, and why beside the `public` images; each empty where it would not."""
+    private = access.private
+    unfit = ""
+    parts: Sequence[ImageSet] = ()
     try:
-        digest, *parts = _sound(access.private)
-        check_set(access.ledger.entries(), access.private.name, digest)
-        if public:
-            _refuse_copies(access.private, public, *parts)
+        digest, *parts = _sound(private)
+        check_set(access.ledger.entries(), private.name, digest)
     except BadInput as refusal:
-        return in_full(refusal)
-    return ""
+        unfit = in_full(refusal)
+    try:
+        if public:
+            _refuse_copies(private, public, *parts)
+    except BadInput as refusal:
+        return unfit, in_full(refusal)
+    return unfit, ""
 
 
 def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
@@ -387,6 +393,8 @@ class Inspected:
     inspection: sources.Inspection
     unfit: str
     """The reason why no run would begin with the set; empty where one would, or where it was not checked."""
+    copied: str
+    """The reason why none would begin with it and the public images, as it reads them; empty likewise."""
     entries: dict[str, str]
     """The entry of the look, with its label."""
 
@@ -403,7 +411,8 @@ def inspecting(
     entry = _looked(access, None)
     private = access.private
     inspection = sources.inspect(private.source, private.reading("all"), progress=progress)
-    yield Inspected(inspection, _unfit(access, public) if whole else "", {entry.hash: entry_label(entry)})
+    unfit, copied = _unfit(access, public) if whole else ("", "")
+    yield Inspected(inspection, unfit, copied, {entry.hash: entry_label(entry)})
 
 
 def note_look(access: Access, purpose: str) -> dict[str, str]:

@@ -69,21 +69,24 @@ class DataSheet(Section):
     """A line for each picture that cannot be read."""
     unfit: str = ""
     """The reason why a run would refuse the set, by the checks that every run makes; empty where it would accept it, or was not checked."""
+    copied: str = ""
+    """The reason why it would refuse the public images beside the set, as it reads both; empty likewise."""
 
     @property
     def refused(self) -> str:
-        """The reason why no run would begin with these pictures; empty where one would."""
+        """The reasons why no run would begin with these pictures; empty where one would."""
         if self.broken and not self.records:
             return "none of its pictures can be read: the sheet says why under 'Cannot be read'"
         if self.broken:
             return f"{len(self.broken)} of {self.records + len(self.broken)} pictures cannot be read: replace or remove them"
+        reasons = [self.copied]
         if self.copies.pairs:
             copied = "1 private picture is" if self.copies.pairs == 1 else f"{self.copies.pairs} private pictures are"
-            return (
+            reasons = [
                 f"{copied} among the public ones of {self.public!r}: public images must not come "
                 "from the private collection; take the copies out of the public side"
-            )
-        return self.unfit
+            ]
+        return "; besides, ".join(reason for reason in (*reasons, self.unfit) if reason)
 
 
 def data_sheet(
@@ -91,7 +94,6 @@ def data_sheet(
     private: Inspection,
     public: Inspection | None = None,
     *,
-    unfit: str = "",
     progress: Progress = silent,
 ) -> DataSheet:
     """Compare the pictures of a private collection with each other and with public ones; INTERNAL."""
@@ -131,7 +133,6 @@ def data_sheet(
         copies=_alike(copies, private, others, within=False),
         near_public=_alike(near_public, private, others, within=False),
         broken=private.broken,
-        unfit=unfit,
     )
 
 

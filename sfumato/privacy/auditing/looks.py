@@ -223,8 +223,8 @@ def sheet_of(
     With `whole` it also says why no run would begin that learns from the public images as a run reads them, `learnt_from`.
     """
     with inspecting(access, public=learnt_from, whole=whole, progress=progress) as seen:
-        sheet = data_sheet(access.private.name, seen.inspection, public, unfit=seen.unfit, progress=progress)
-        return sheet, seen.entries
+        sheet = data_sheet(access.private.name, seen.inspection, public, progress=progress)
+        return sheet.model_copy(update={"unfit": seen.unfit, "copied": seen.copied}), seen.entries
 
 
 @contextlib.contextmanager

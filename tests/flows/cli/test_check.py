@@ -196,6 +196,14 @@ def test_check_refuses_what_a_run_refuses_before_it_trains(check, home, images, 
     assert not refused or err.count("\n") >= 1
 
 
+def test_every_reason_why_no_run_would_begin_is_said_at_once(check, images, tmp_path):
+    public = write_classes(tmp_path / "textures", {"bark": 20, "sand": 20}, seed=1)
+    shutil.copy(images / "ill" / "000.png", public / "bark" / "copy.png")
+    code, _, err = check(images, "--public", public, "--set", "data.held_out=.99")
+    assert code == 2 and "1 private picture is among the public ones" in err and "data.held_out=0.99" in err
+    assert err.count("copies") == 1 and "; besides, " in err
+
+
 def test_images_that_changed_since_they_were_paid_for_are_told_before_a_run_says_so(check, images):
     with where().ledger() as ledger:
         ledger.look("scans", "another digest", "judge", stage="evaluation", run="run-1", code_version="1")
