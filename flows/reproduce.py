@@ -113,7 +113,8 @@ def _measured(plan: RowPlan, number: int, outputs: Outputs, *, go_on: bool) -> L
         first = of_lines.index(line.command)  # lines of one run share its picture
         picture = f"{plan.name}-{plan.size}-{first + 1}.png"
         outputs.pictures.mkdir(parents=True, exist_ok=True)
-        _draw(plan.row, record, outputs.pictures / picture)
+        if number == first or not (outputs.pictures / picture).exists():
+            _draw(plan.row, record, outputs.pictures / picture)
     return LineResult(
         what=line.what,
         size=plan.size,

@@ -32,43 +32,48 @@ RECORDS_OF_CELL, CELLS = 700, (64, 32, 16, 8)
 
 def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
-    facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], target_epsilon(settings)
-    shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
-    averages, judged = averages_in_latents(settings), bears_judge(settings)
-    if chosen.embeds and each >= ENOUGH_RECORDS:
-        yield Pick("alignment.kind", "none", "mean embeddings say more of a class than its moments")
+    own, each = METHODS[settings.method.name], declared.facts.records / len(declared.facts.classes)
+    why = _without_moments(settings, declared, each)
+    yield from [Pick("alignment.kind", "none", why)] if why else _moments(settings, declared, each)
+    if each >= ENOUGH_RECORDS and not own.labels and (own.embeds or bears_judge(settings)):
         yield from paid_judge(settings, declared)
-        return
-    if not (judged or averages) or chosen.labels or each < ENOUGH_RECORDS:
-        yield Pick(
-            "alignment.kind",
-            "none",
-            "not for this method" if each >= ENOUGH_RECORDS else f"{each:.0f} records in a class are few",
-        )
-        return
-    alone = chosen.needs_moments
+
+
+def _without_moments(settings: Settings, declared: Declared, each: float) -> str:
+    """Why classes of `each` records are not aligned; empty where they are."""
+    own, shape = METHODS[settings.method.name], latent_shape(settings.latent, declared.shape)
+    if each < ENOUGH_RECORDS:
+        return f"{each:.0f} records in a class are few"
+    if own.embeds:
+        return "mean embeddings say more of a class than its moments"
+    if own.labels or not (bears_judge(settings) or averages_in_latents(settings)):
+        return "not for this method"
     if settings.central.images:
-        yield Pick("alignment.kind", "none", "central images pay for the means of the classes")
-    elif _alignable(shape, len(facts.classes)):
-        why = f"{each:.0f} records in a class: the strongest lever before any gradient"
-        if trains_privately(settings):
-            why += "; alone (method moments) as good or better on digits, MNIST and X-rays at epsilon 10"
-        if averages:
-            why = "averages of private records say more where public images lie among them"
-        yield Pick("alignment.kind", "moments", why)
-        share, most = 1.0, alone or (trains_privately(settings) and forgets(settings, declared))
-        if not alone:
-            share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
-            share = max(BESIDE_AVERAGES, share) if averages else share
-            more = "; such a network learns more from moments than by private steps" if most else ""
-            yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{more}")
-        cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
-        if cells > 1 and most:  # beside other training, cells were never measured on a stand-in
-            yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
-    else:
-        yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
-    if judged:
-        yield from paid_judge(settings, declared)
+        return "central images pay for the means of the classes"
+    if not _alignable(shape, len(declared.facts.classes)):
+        return f"{math.prod(shape)} numbers are too many for second moments"
+    return ""
+
+
+def _moments(settings: Settings, declared: Declared, each: float) -> Iterator[Pick]:
+    """Class moments, their share of epsilon, and cells where `each` class bears them."""
+    epsilon, alone = target_epsilon(settings), METHODS[settings.method.name].needs_moments
+    trains, averages = trains_privately(settings), averages_in_latents(settings)
+    why = f"{each:.0f} records in a class: the strongest lever before any gradient"
+    if trains:
+        why += "; alone (method moments) as good or better on digits, MNIST and X-rays at epsilon 10"
+    if averages:
+        why = "averages of private records say more where public images lie among them"
+    yield Pick("alignment.kind", "moments", why)
+    share, most = 1.0, alone or (trains and forgets(settings, declared))
+    if not alone:
+        share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
+        share = max(BESIDE_AVERAGES, share) if averages else share
+        more = "; such a network learns more from moments than by private steps" if most else ""
+        yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{more}")
+    cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
+    if cells > 1 and most:  # beside other training, cells were never measured on a stand-in
+        yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
 
 
 def match(settings: Settings, declared: Declared) -> Iterator[Pick]:
