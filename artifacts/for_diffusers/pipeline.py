@@ -9,6 +9,7 @@ there is an autoencoder it is decoded, and where classes were aligned with publi
 
 import itertools
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +63,8 @@ class SfumatoPipeline(DiffusionPipeline):
         schedule = NoiseSchedule(torch.tensor(signal_levels(drawing.schedule), dtype=torch.float32), drawing.limit)
         shares = shares_among(drawing.shares, drawing.classes, classes) if classes else drawing.shares
         labels = wanted_classes(shares, len(drawing.classes), count)
-        images = torch.cat([self.drawn(drawing, schedule, y.to(device), generator) for y in labels.split(CHUNK)])
+        with frozen(self.denoiser, self.vae, self.alignment):
+            images = torch.cat([self.drawn(drawing, schedule, y.to(device), generator) for y in labels.split(CHUNK)])
         images = images.cpu()
         if output_type == "pil":
             images = self.numpy_to_pil(images.permute(0, 2, 3, 1).float().div(255).numpy())
@@ -94,6 +96,19 @@ class SfumatoPipeline(DiffusionPipeline):
             own = x * spread + mean
             x = torch.cat([self.vae.decode(part, return_dict=False)[0] for part in own.split(DECODED)]).clamp(-1, 1)
         return ((x.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+@contextmanager
+def frozen(*models):
+    """Parameters as Sfumato draws with them: where one might have a gradient, torch multiplies in another order, which rounds otherwise."""
+    free = [p for model in models if model is not None for p in model.parameters() if p.requires_grad]
+    for parameter in free:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in free:
+            parameter.requires_grad_(True)
 
 
 def read_as_here(table, labels, rows):

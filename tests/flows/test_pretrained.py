@@ -1,10 +1,12 @@
 """A public model that exists already, from its folder to a published one that diffusers and Sfumato draw alike; and what is refused."""
 
+import contextlib
 import json
 
 import diffusers
 import numpy as np
 import pytest
+import torch
 
 import sfumato
 from artifacts import serialization
@@ -42,6 +44,15 @@ def brought(tmp_path):
     return elsewhere.save(tmp_path / "brought", elsewhere.autoencoder(), part="vae")
 
 
+@contextlib.contextmanager
+def predictions(model):
+    """What a model from elsewhere puts out while this is open."""
+    seen = []
+    watched = model.register_forward_hook(lambda _, inputs, outputs: seen.append(outputs[0].clone()))
+    yield seen
+    watched.remove()
+
+
 def test_a_model_from_elsewhere_is_fine_tuned_privately_published_and_drawn_alike(no_servers, tmp_path, brought):
     changes = [
         *TINY,
@@ -71,10 +82,15 @@ def test_a_model_from_elsewhere_is_fine_tuned_privately_published_and_drawn_alik
         assert path.is_dir() or str(brought).encode() not in path.read_bytes(), path
 
     samples = serialization.load_images(where().store().folder(record.samples_artifact))
-    pixels, labels = sfumato.load(tmp_path / "out").draw(60, seed=0)
+    model = sfumato.load(tmp_path / "out")
+    with predictions(next(part for part in model.parts.tuned.modules() if type(part) is diffusers.UNet2DModel)) as ours:
+        pixels, labels = model.draw(60, seed=0)
     assert np.array_equal(pixels, samples.pixels) and np.array_equal(labels, samples.labels)
     pipeline = diffusers.DiffusionPipeline.from_pretrained(tmp_path / "out", trust_remote_code=True)
-    assert np.array_equal(pipeline(60, seed=0, output_type="pt").images.numpy(), pixels)
+    with predictions(pipeline.denoiser) as theirs:
+        assert np.array_equal(pipeline(60, seed=0, output_type="pt").images.numpy(), pixels)
+    assert ours and all(map(torch.equal, ours, theirs)), "to the last bit, or a pixel now and then is rounded otherwise"
+    assert all(parameter.requires_grad for parameter in pipeline.denoiser.parameters()), "and can learn as before"
     assert isinstance(pipeline.denoiser, diffusers.UNet2DModel) and isinstance(pipeline.vae, diffusers.AutoencoderKL)
 
 
