@@ -59,6 +59,7 @@ class SfumatoPipeline(DiffusionPipeline):
         """
         drawing, device = SimpleNamespace(**self.config.drawing), self._execution_device
         seed = int(torch.randint(2**31, ())) if seed is None else seed
+        # A released model is drawn from here: no noise protects anybody any more, so that a seed gives nothing away.
         generator = torch.Generator(device).manual_seed(seed + drawing.seeds_before)
         schedule = NoiseSchedule(torch.tensor(signal_levels(drawing.schedule), dtype=torch.float32), drawing.limit)
         shares = shares_among(drawing.shares, drawing.classes, classes) if classes else drawing.shares

@@ -1,4 +1,7 @@
-"""Parts of the settings that do not go together are refused in one line that names them, and what goes together is planned."""
+"""Parts of the settings that do not go together are refused in one line that names them, and what goes together is planned.
+
+A choice of public classes: `tests/sfumato/methods/test_contract.py`.
+"""
 
 import pytest
 
@@ -25,8 +28,6 @@ def planned(method, *changes):
         ("dp-sgd", ["fine_tuning.rates=[0.1]"], r"fine_tuning.rates=\[0.1\]"),
         ("dp-sgd", ["fine_tuning.rates=[0.1,0.1]"], r"fine_tuning.rates=\[0.1,0.1\]"),
         ("dppm", ["alignment.kind=moments"], "alignment.kind=moments"),
-        ("dp-merf", ["selection.classes=5"], "selection.classes=5"),
-        ("dp-sgd", ["selection.classes=5000"], "selection.classes=5000"),
         ("dp-merf", ["central.images=5"], "central.images=5"),
         ("dp-sgd", ["central.images=5", "alignment.kind=moments"], "alignment.kind=moments"),
         ("dp-sgd", ["central.images=100", "central.of=cells"], r"central.images=100 .*means of"),
