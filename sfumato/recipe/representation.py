@@ -13,8 +13,11 @@ from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared, strokes
 from sfumato.settings import Settings
 
-PIXELS_UP_TO = 16
+PIXELS_UP_TO = 8
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
+SMALL, SMALL_FOLDS, SMALL_POSITIONS = 16, (2,), (4, 8)
+"""Largest side in pixels of a small image, and in the place of `FOLDS` and `POSITIONS` what holds for one: noise of class moments bends strokes then,
+where it would speckle pixels (`benchmarks/small_images.py`). One that does not divide is drawn pixel by pixel."""
 POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
@@ -22,7 +25,7 @@ FOLDS = (4, 8, 2, 16)
 WIDTH_AT_FULL_SIZE = 12
 """Channels of an autoencoder that works at the images' own size first."""
 CHANNELS = {
-    "strokes": {2: 1, 4: 2, 8: 4, 16: 4},
+    "strokes": {2: 2, 4: 2, 8: 4, 16: 4},
     "grey": {2: 2, 4: 6, 8: 4, 16: 4},
     "colour": {2: 3, 4: 6, 8: 8, 16: 8},
 }
@@ -36,7 +39,8 @@ CROWDED = {4: 4}
 def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Pixels where they are few, latents above."""
     _, height, width = declared.shape
-    if max(height, width) <= PIXELS_UP_TO:
+    side = max(height, width)
+    if side <= PIXELS_UP_TO or (side <= SMALL and fold_of(height, width) is None):
         yield Pick("latent.kind", "none", f"{height}x{width} pixels are few enough to be drawn one by one")
         return
     yield Pick("latent.kind", "patch", f"above {PIXELS_UP_TO} pixels a side; public images alone teach the autoencoder")
@@ -69,11 +73,12 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def fold_of(height: int, width: int) -> int | None:
-    """The factor by which a side shrinks to a number of positions within `POSITIONS`; None where nothing fits."""
-    fewest, most = POSITIONS
+    """The factor by which a side shrinks to a number of positions that fits the size; None where nothing fits."""
+    small = max(height, width) <= SMALL
+    fewest, most = SMALL_POSITIONS if small else POSITIONS
     fitting = [
         fold
-        for fold in FOLDS
+        for fold in (SMALL_FOLDS if small else FOLDS)
         if not (height % fold or width % fold)
         and min(height, width) >= fewest * fold
         and max(height, width) <= most * fold
@@ -85,7 +90,7 @@ def refuse_undivided(declared: Declared, largest: int) -> None:
     """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one of at most `largest`."""
     _, height, width = declared.shape
     free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
-    if free and max(height, width) > PIXELS_UP_TO and fold_of(height, width) is None:
+    if free and max(height, width) > SMALL and fold_of(height, width) is None:
         near = min(
             (side for side in range(min(FOLDS) * POSITIONS[0], largest + 1) if fold_of(side, side)),
             key=lambda side: (abs(side - min(height, width)), side),

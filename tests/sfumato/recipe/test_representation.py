@@ -26,6 +26,9 @@ def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, 
 @pytest.mark.parametrize(
     ("public", "shape", "numbers"),
     [
+        ("glyphs", (1, 12, 12), (2, 6, 6)),
+        ("glyphs", (1, 16, 10), (2, 8, 5)),
+        ("textures", (3, 16, 16), (3, 8, 8)),
         ("omniglot+glyphs", (1, 28, 28), (2, 7, 7)),
         ("textures", (1, 28, 28), (6, 7, 7)),
         ("omniglot+textures", (1, 28, 28), (6, 7, 7)),
@@ -36,3 +39,8 @@ def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, 
 )
 def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
     assert latent_shape(recipe(f"data.public={public}", shape=shape).latent, shape) == numbers
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 13, 13), (1, 16, 6)])
+def test_images_that_are_tiny_or_small_and_do_not_divide_are_drawn_pixel_by_pixel(shape):
+    assert recipe(shape=shape).latent.kind == "none"
