@@ -241,7 +241,7 @@ def _refuse_copies(private: PrivateSet, public: ImageSet, *parts: ImageSet) -> N
     if any(share_a_picture(public, part) for part in parts):
         raise BadInput(
             f"the public images hold copies of private images of '{private.name}': public images must not come from the "
-            "private collection; take the copies out of data.public, or choose another"
+            "private collection; take the copies out of data.public (sfumato check --public shows them), or choose another"
         )
 
 
