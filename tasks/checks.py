@@ -81,10 +81,9 @@ def counted_elsewhere(name: str, source: str) -> tuple[str, ...]:
             noted -= ledger.ids()
     if not noted:
         return ()
-    return (
-        f"the ledger {' and '.join(one[:8] for one in sorted(noted))}, which is not the one of this run, has counted the images of '{name}' too: no total and no budget here holds "
-        "what they cost there",
-    )
+    ledgers = " and ".join(one[:8] for one in sorted(noted))
+    counts = f"another ledger ({ledgers}) has" if len(noted) == 1 else f"other ledgers ({ledgers}) have"
+    return (f"{counts} counted the images of '{name}' too: no total and no budget here holds what they cost there",)
 
 
 def other_units(name: str, unit: str) -> tuple[str, ...]:

@@ -43,17 +43,26 @@ def test_a_set_that_another_ledger_counts_too_is_said_on_screen_and_in_the_card(
     def warned():
         run = plan_run("moments", changes=changes)
         assert set(run.plan.warnings) <= set(run.warnings)
-        return [warning for warning in run.plan.warnings if "which is not the one of this run" in warning]
+        return [warning for warning in run.plan.warnings if "what they cost there" in warning]
 
     assert not warned()
-    with where().ledger() as ledger:
-        ledger.set_budget("scans", 5.0, 1e-5)
-        head = ledger.signed_head()
-    note_beside(str(scans), head)
+    def noted() -> str:
+        with where().ledger() as ledger:
+            ledger.set_budget("scans", 5.0, 1e-5)
+            head = ledger.signed_head()
+        note_beside(str(scans), head)
+        return head["ledger"][:8]
+
+    one = noted()
     assert not warned(), "its own head"
     with home_at(tmp_path / "other"):
         (warning,) = warned()
-    assert head["ledger"][:8] in warning and "'scans'" in warning and str(tmp_path) not in warning
+        other = noted()
+    assert warning.startswith(f"another ledger ({one}) has counted the images of 'scans' too")
+    assert str(tmp_path) not in warning
+    with home_at(tmp_path / "third"):
+        (warning,) = warned()
+    assert warning.startswith(f"other ledgers ({' and '.join(sorted([one, other]))}) have counted")
 
 
 def test_spends_for_another_unit_are_said_where_one_total_holds_both(tmp_path):
