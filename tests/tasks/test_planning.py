@@ -46,6 +46,7 @@ def test_a_set_that_another_ledger_counts_too_is_said_on_screen_and_in_the_card(
         return [warning for warning in run.plan.warnings if "what they cost there" in warning]
 
     assert not warned()
+
     def noted() -> str:
         with where().ledger() as ledger:
             ledger.set_budget("scans", 5.0, 1e-5)
