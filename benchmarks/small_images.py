@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/small_images.py [--side 12] [--method moments rapid] [--picture FILE]
 
-The private set is drawn here: rings, crosses and bars, 350 of each in training, white on black, of any size, place, turn and pen. Public are the rendered letters. Each
+The private set is drawn here: rings, crosses and bars, 420 of each, a fifth of them held out, white on black, of any size, place, turn and pen. Public are the rendered letters. Each
 method runs by `--preset auto` in both ways, in a home of its own (`sfumato-home/small`). *readable*: read as their class by a classifier of real
 images; *CNN*: what one that learnt from them reads of held-out ones. The picture has a block for each row of the table. About three minutes a row.
 """
@@ -21,7 +21,7 @@ from sfumato.errors import BadInput, Refused
 from tasks.runtime.environment import CHECKOUT
 
 RECORDS, FINE, SOFT = 420, 4, 0.6
-"""Images of a class, a sixth of which is held out; steps of the grid within a pixel; width of an edge in pixels."""
+"""Images of a class; steps of the grid within a pixel; width of an edge in pixels."""
 WAYS = {"pixels": ["latent.kind=none"], "as the recipe has it": []}
 SHOWN = {
     "frechet": "Frechet distance",

@@ -25,13 +25,15 @@ FOLDS = (4, 8, 2, 16)
 WIDTH_AT_FULL_SIZE = 12
 """Channels of an autoencoder that works at the images' own size first."""
 CHANNELS = {
-    "strokes": {2: 2, 4: 2, 8: 4, 16: 4},
+    "strokes": {2: 1, 4: 2, 8: 4, 16: 4},
     "grey": {2: 2, 4: 6, 8: 4, 16: 4},
     "colour": {2: 3, 4: 6, 8: 8, 16: 8},
 }
 """Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
 numbers, about 73 % of what a classifier reads survives, to 6 about 86 %; of grey ones 40 % with 2 and 77 % with 4
 (`benchmarks/results/targets.md`)."""
+OF_SMALL = {"strokes": 2}
+"""Channels of a small image, where they are others."""
 CROWDED = {4: 4}
 """The most where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 
@@ -67,7 +69,9 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("latent.width", WIDTH_AT_FULL_SIZE, "convolutions at full size are what costs")
     shown = "colour" if channels > 1 else "strokes" if strokes(settings, declared) else "grey"
     crowded = max(height, width) // fold > UNET_UP_TO
-    numbers = min(CHANNELS[shown][fold], CROWDED.get(fold, math.inf) if crowded else math.inf)
+    usual = CHANNELS[shown][fold]
+    usual = OF_SMALL.get(shown, usual) if max(height, width) <= SMALL else usual
+    numbers = min(usual, CROWDED.get(fold, math.inf) if crowded else math.inf)
     why = f"numbers at each of {height // fold}x{width // fold} positions; strokes need few, photographs more"
     yield Pick("latent.channels", int(numbers), why)
 
