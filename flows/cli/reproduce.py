@@ -78,7 +78,7 @@ def _left(rows: Mapping[str, PaperRow], size: Size, outputs: "Outputs", *, again
         )
     standing = [] if again else [name for name, row in able.items() if standing_result(outputs.folder, name, row, size)]
     if standing:
-        OUT.print(f"{len(standing)} rows are measured already (--again measures them anew)")
+        OUT.print(f"measured already: {len(standing)} of {len(able)} rows (--again measures them anew)")
     return {name: row for name, row in able.items() if name not in standing}
 
 

@@ -24,7 +24,7 @@ PRICE_OF_A_TRAJECTORY, MOST_TRAJECTORIES = 600.0, 100
 """Epsilon times the records of a class for one of its paid trajectories, and the most: with many at a small epsilon none reads as its class."""
 BESIDE_AVERAGES = 0.15
 """Smallest share of the class moments beside averages. On the stand-in at epsilon 10, 2,000 images of a recipe of 12 minutes: .975 are read as what they were drawn
-for and a CNN learns .901, without aligned classes .674 and .830 (docs/results/mnist.md)."""
+for and a CNN learns .901, without aligned classes .674 and .830 (docs/results/empirical-denoiser.md)."""
 BRANCHED, PAID = 5000, 500
 """Images that branch from paid trajectories, and images where each is paid for."""
 
