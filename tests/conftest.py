@@ -22,6 +22,7 @@ configure()
 import functools  # noqa: E402
 import math  # noqa: E402
 import shutil  # noqa: E402
+import signal  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -32,6 +33,9 @@ from tests import postgres  # noqa: E402
 from tests.quick_judges import judge_quickly  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell starts what it runs in the background with Ctrl-C ignored, which programs keep; tests interrupt themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser) -> None:
