@@ -41,6 +41,7 @@ from flows.public_half import (
     train_eyes,
     without_noise,
 )
+from sfumato.config import Matching
 from sfumato.evaluation.effort import FEW
 from sfumato.judge import to_draw
 from sfumato.marks import (
@@ -310,7 +311,7 @@ def draw_unjudged(
         before = before_drawing(recipe)
         wanted = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
         prototypes = journal.stage(release.generate_privately, paid=True, note="prototypes")(
-            order, events, inputs.model_copy(update={"settings": before}), wanted, prototypes=True
+            order, events, inputs.model_copy(update={"settings": before, "matching": None}), wanted, prototypes=True
         )
         public_models = inputs.public.model_copy(update={"images": None})
         inputs = inputs.model_copy(
@@ -346,9 +347,9 @@ def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
 
 
 def draw_unmatched(drawing: Drawing) -> dict[str, Samples]:
-    """Some images as they are before they move to the mean embeddings of their classes, to be scored beside them."""
+    """Some images as they are before they move to the mean embeddings of their classes, to be scored beside them; none that paid points lead to."""
     settings, plan = drawing.run.settings, drawing.run.plan
-    if not plan.matching:
+    if not plan.matching or plan.prototypes:
         return {}
     images = min(settings.evaluation.images, settings.generation.images, FEW)
     without = replace(drawing, trained=drawing.trained.model_copy(update={"matching": None}))
@@ -378,8 +379,9 @@ def public_settings(settings: Settings) -> dict[str, Any]:
 
 
 def before_drawing(settings: Settings) -> Settings:
-    """The settings that concern prototypes, so that another number of images is drawn from the same ones."""
-    return settings.model_copy(update={x: getattr(settings, x).seen_by(PROTOTYPES) for x in ("generation", "method")})
+    """The settings that concern prototypes, so that another number of images is drawn from the same ones, which then move or do not."""
+    seen = {name: getattr(settings, name).seen_by(PROTOTYPES) for name in ("generation", "method")}
+    return settings.model_copy(update={**seen, "matching": Matching()})
 
 
 def compare(

@@ -57,14 +57,15 @@ def draw_images(
     """`count` images in order of class, as many of each as `shares` says, or evenly without.
 
     Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the `source` of
-    its noise. `labels` splits what was drawn into images and their labels.
+    its noise, and nothing moves. `labels` splits what was drawn into images and their labels.
 
     Many parameters: a drawing takes all that a set is made of, and each is made elsewhere.
     """
     start = settings.seed + EDITIONS_APART * settings.generation.edition
     generator: Any = source or torch.Generator(device).manual_seed(start)
     wanted, latents, classes = wanted_classes(shares, len(facts.classes), count), [], []
-    drawn, share = (completed(wanted), DRAWN) if parts.target else (wanted, 1.0)
+    target = None if source else parts.target
+    drawn, share = (completed(wanted), DRAWN) if target else (wanted, 1.0)
     for y in drawn.split(PAID_TOGETHER if source else CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
@@ -76,12 +77,12 @@ def draw_images(
         classes.append(y.cpu())
         progress(round(share * count * sum(map(len, latents)) / len(drawn)), count)
     x, y = torch.cat(latents), torch.cat(classes)
-    if parts.target:
+    if target:
 
         def moved(done: int, steps: int) -> None:
             progress(round(count * (share + (1 - share) * done / steps)), count)
 
-        x, _ = matched(x, y.to(x.device), parts.target, limit=parts.schedule.limit, seed=start, progress=moved)
+        x, _ = matched(x, y.to(x.device), target, limit=parts.schedule.limit, seed=start, progress=moved)
         x, y = x[:count], y[:count]
     vary, ways = 0.0 if source else settings.generation.vary, torch.Generator(x.device).manual_seed(start)
     shown = [to_pixels(varied(parts.codec, parts.codec.decode(part), vary, ways)) for part in x.split(CHUNK)]

@@ -174,13 +174,13 @@ def _refuse_matching(settings: Settings, facts: Facts) -> None:
     if not how.share:
         return
     use = f"matching.share={how.share:g}"
-    if not method.images_may_move:
+    if not method.images_may_move(settings):
         reason = (
             "has them already"
             if method.embeds
             else "draws labels of its own"
             if method.labels
-            else "draws by private steps of its own"
+            else "pays for each image, whose private steps say where it lies"
         )
         raise BadInput(
             f"{use}: method.name={settings.method.name} {reason}, so that nothing is left to match: matching.share=0"

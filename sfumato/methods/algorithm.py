@@ -74,6 +74,8 @@ class Algorithm(Generic[M]):
     """Whether no two private classes may share a public one that they voted for."""
     draw_privately: Callable[[SettingsOf[M], Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor] | None = None
     """Draws where the plan spends in the stage `drawing`: instead of `draw`, or before it where the plan has `prototypes`."""
+    keeps_points: Callable[[SettingsOf[M]], bool] | None = None
+    """Whether `draw_privately` serves for points alone, the plan's `prototypes`, from which any number is then drawn at no further cost."""
     finish: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Tensor] | None = None
     """From the points at which `draw_privately` ends to images, by public parts alone, where the plan keeps points as `prototypes`; None
     where it keeps images."""
@@ -97,10 +99,10 @@ class Algorithm(Generic[M]):
     needs_moments: bool = False
     """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
 
-    @property
-    def images_may_move(self) -> bool:
-        """Whether its drawn images may move to mean embeddings: of a wanted class, from models that any number is drawn from at no further cost."""
-        return self.draw is not None and not (self.labels or self.embeds or self.draw_privately)
+    def images_may_move(self, settings: SettingsOf[M]) -> bool:
+        """Whether its drawn images may move to mean embeddings: of a wanted class, from what any number is drawn from at no further cost."""
+        pays_for_each = self.draw_privately and not (self.keeps_points and self.keeps_points(settings))
+        return self.draw is not None and not (self.labels or self.embeds or pays_for_each)
 
     @property
     def module(self) -> str:

@@ -727,6 +727,7 @@ ALGORITHM = Algorithm(
     plan=plan,
     draw=draw,
     draw_privately=draw_privately,
+    keeps_points=lambda settings: settings.method.prototypes > 0,
     worst_case=worst_case,
     has_members=True,
 )

@@ -644,6 +644,7 @@ ALGORITHM = Algorithm(
     plan=plan,
     draw=draw,
     draw_privately=draw_privately,
+    keeps_points=lambda settings: settings.method.pay == "class",
     finish=finish,
     worst_case=worst_case,
 )

@@ -41,7 +41,7 @@ def latent_generator(how: Embedding) -> tuple[Pick, ...]:
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Pick]:
     """The settings of matching, at a share of the target `epsilon` for its price; none for a method whose images cannot move."""
     method, facts = METHODS[settings.method.name], declared.facts
-    if not method.images_may_move:
+    if not method.images_may_move(settings):
         return
     if settings.latent.kind == "none":
         yield Pick("matching.share", 0.0, "pixels that move keep specks: of latents the decoder makes clean strokes")

@@ -22,6 +22,7 @@ from flows.private_half import BASELINE
 from flows.public_half import encode, load_images, prepare
 from flows.synthesize import PUBLIC_ONLY, SYNTHETIC, run_plan
 from sfumato import sources
+from sfumato.config import Matching
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.privacy.ledger.chain import is_there
@@ -178,6 +179,16 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
         requested.append([canonical(vars(first.given)[name]) for name in ("events", "wanted", "order", "inputs")])
         book.calls.clear()
     assert requested[0] == requested[1]
+
+
+def test_what_is_drawn_from_prototypes_moves_and_they_do_not(book):
+    """An image that is drawn besides, so that its class can move together, would be paid for too."""
+    several = ["method.members=3", "method.prototypes=2", "matching.share=0.2", "matching.frequencies=50"]
+    run_plan(planned("dp-ensemble", "method.key=two", "method.radius=0.01", *several))
+    (first,), (drawn, *others) = book.of(release.generate_privately), book.of(release.generate)
+    assert first.given.inputs.matching is None and first.given.inputs.settings.matching == Matching()
+    assert drawn.given.inputs.matching is not None and drawn.given.inputs.settings.matching.share == 0.2
+    assert not any(one.given.inputs.matching for one in others)
 
 
 def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):

@@ -17,6 +17,7 @@ from sfumato.methods.parts import Parts, Target
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
 from sfumato.settings import resolve
+from tests.seeded import seeded_source
 
 HOW = Matching(share=0.1, frequencies=400, steps=80, step=0.1, at_once=200)
 
@@ -85,7 +86,7 @@ def test_few_images_move_beside_others_of_their_class(target):
     assert len(completed(torch.zeros(FEWEST, dtype=torch.long))) == FEWEST
 
 
-def test_a_drawing_gives_the_wanted_images_alone_and_varied(digits, target):
+def test_a_drawing_gives_the_wanted_images_alone_and_varied_and_no_more_where_each_is_paid_for(digits, target):
     settings = resolve("dp-sgd", changes=["schedule.timesteps=50", "network.width=16", "network.condition=8"])
     facts = Facts(records=1437, classes=tuple("0123456789"), public_classes=62, shape=(1, 8, 8))
     schedule = make_schedule(settings.schedule)
@@ -107,3 +108,12 @@ def test_a_drawing_gives_the_wanted_images_alone_and_varied(digits, target):
     assert float(shown.std(0).mean()) > 0.1
     plain = draw_images(noise, settings, replace(parts, target=None), facts, 40, torch.device("cpu"), shares=shares)
     assert math.isclose(float(to_unit(plain.pixels).mean()), 0, abs_tol=0.1), "as drawn without a target"
+    seen = []
+
+    def paid(settings, parts, y, source):
+        seen.append(len(y))
+        return torch.full((len(y), 1, 8, 8), 0.5)
+
+    priced = draw_images(paid, settings, parts, facts, 40, torch.device("cpu"), source=seeded_source(0), shares=shares)
+    assert sum(seen) == len(priced) == 40, "one that is paid for neither moves nor is drawn beside others"
+    assert (priced.pixels == priced.pixels[0, 0, 0, 0]).all()

@@ -463,14 +463,16 @@ def test_central_images_that_cannot_serve_are_refused_in_one_line(changes, says)
     assert "\n" not in str(refusal.value)
 
 
-MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "dp-mepf", "empirical-denoiser", "dp-ensemble"})
+POINTS = {"empirical-denoiser": ["method.pay=class"], "dp-ensemble": ["method.prototypes=1", "method.members=40"]}
+"""Settings with which a method pays for points alone, and draws any number of images from them."""
+MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "dp-mepf"})
 
 
 @pytest.mark.parametrize("method", MATCHED)
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_mean_embeddings_to_match_are_priced_with_everything_else(method, relation):
     requested = ["privacy.epsilon=3", f"privacy.relation={relation}", "matching.share=0.2", "matching.frequencies=30"]
-    plan = planned(method, *requested)
+    plan = planned(method, *requested, *POINTS.get(method, []))
     assert accountant.epsilon(plan.events(STAGE_MATCHING), plan.privacy.delta, relation) == pytest.approx(0.6, rel=0.01)
     if plan.certificate:
         priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
@@ -478,7 +480,7 @@ def test_mean_embeddings_to_match_are_priced_with_everything_else(method, relati
     assert plan.matching.frequencies == 30 and planned(method, "matching.frequencies=9").matching is None
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - set(MATCHED)))
+@pytest.mark.parametrize("method", sorted({*METHODS} - {*MATCHED} | {*POINTS}))
 def test_a_method_whose_images_cannot_move_takes_no_mean_embeddings(method):
     with pytest.raises(BadInput, match=r"matching\.share=0\.2: method\.name=.* nothing is left to match") as refusal:
         planned(method, "matching.share=0.2")
