@@ -146,14 +146,23 @@ def test_central_images_are_summed_before_all_else_and_private_training_begins_w
     assert others == [None] * len(others), "plain DP-SGD is compared with, cold"
 
 
-@pytest.mark.parametrize("last", ["alignment.kind=moments alignment.share=0.1 method.votes=false", "central.images=2"])
-def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_it(book, monkeypatch, last):
+@pytest.mark.parametrize(
+    ("method", "last"),
+    [
+        ("rapid", "alignment.kind=moments alignment.share=0.1 method.votes=false"),
+        ("rapid", "central.images=2"),
+        ("dp-ensemble", "alignment.kind=moments alignment.share=0.1 method.members=3 method.prototypes=2"),
+        ("empirical-denoiser", "alignment.kind=moments alignment.share=0.1 method.pay=class"),
+    ],
+)
+def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_it(book, monkeypatch, method, last):
     monkeypatch.setattr(release, "comparable", lambda samples: False)
     shared = ["selection.classes=8", "generation.classes=queried", "judge.use=weigh", "judge.share=0.1"]
-    plan = (run := planned("rapid", *shared, "matching.share=0.2", "matching.frequencies=50", *last.split())).plan
+    plan = (run := planned(method, *shared, "matching.share=0.2", "matching.frequencies=50", *last.split())).plan
     run_plan(run)
     paying = [one.given for one in book.calls if one.paid and hasattr(one.given, "order")]
-    events = [one.events.paid if hasattr(one, "events") else (one.event,) for one in paying]
+    wholes = [vars(one).get("events", (vars(one).get("event"),)) for one in paying]
+    events = [getattr(events, "paid", events) for events in wholes]
     for number, one in enumerate(paying):
         later = itertools.chain(*events[number + 1 :])
         assert sorted(map(repr, one.order.terms.following)) == sorted(map(repr, later)), number
