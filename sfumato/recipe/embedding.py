@@ -10,6 +10,7 @@ from sfumato.config import Matching
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Embedding, embedding_noise, matching, with_numbers
 from sfumato.networks.autoencoder import latent_shape
+from sfumato.recipe.ensemble import learns_from_paid
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
@@ -41,7 +42,7 @@ def latent_generator(how: Embedding) -> tuple[Pick, ...]:
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Pick]:
     """The settings of matching, at a share of the target `epsilon` for its price; none for a method whose images cannot move."""
     method, facts = METHODS[settings.method.name], declared.facts
-    if not method.images_may_move(settings):
+    if not (method.images_may_move(settings) or learns_from_paid(settings, declared)):
         return
     if settings.latent.kind == "none":
         yield Pick("matching.share", 0.0, "pixels that move keep specks: of latents the decoder makes clean strokes")

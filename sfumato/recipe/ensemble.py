@@ -7,6 +7,7 @@ decides how many images a budget pays for without cutting them; it was seen on t
 from collections.abc import Iterator
 from typing import Any
 
+from sfumato.methods import METHODS
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
@@ -62,6 +63,13 @@ def draws_any_number(settings: Settings, declared: Declared) -> bool:
     """Whether images are drawn by what learnt from paid ones, and not paid for one by one, as a person may want."""
     own: Any = settings.method
     return bool(own.prototypes) or "method.prototypes" not in declared.set_fields
+
+
+def learns_from_paid(settings: Settings, declared: Declared) -> bool:
+    """Whether what draws the images learns from paid latents. On the stand-in at epsilon 10, a recipe of 15 minutes, such images among aligned
+    classes, moved and judged, teach a CNN .934; among aligned classes alone .889 (docs/results/dp-ensemble.md)."""
+    in_latents = METHODS[settings.method.name].has_members and settings.latent.kind != "none"
+    return in_latents and draws_any_number(settings, declared)
 
 
 def most_prototypes(members: int, epsilon: float, classes: int) -> int:

@@ -57,7 +57,7 @@ def judged_sets(settings: Settings, facts: Facts) -> Sizes:
         records=facts.images or facts.records,
         full=FULL_ALONE + other,
         brief=2 * (settings.judge.use != "none")
-        + (settings.matching.share > 0)
+        + (settings.matching.share > 0 and not METHODS[settings.method.name].draw_privately)
         + len(settings.fine_tuning.averages) * trains_privately(settings),
         ceilings=int(settings.latent.kind != "none"),
     )

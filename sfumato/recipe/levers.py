@@ -35,7 +35,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     own, each = METHODS[settings.method.name], declared.facts.records / len(declared.facts.classes)
     why = _without_moments(settings, declared, each)
     yield from [Pick("alignment.kind", "none", why)] if why else _moments(settings, declared, each)
-    if each >= ENOUGH_RECORDS and not own.labels and (own.embeds or bears_judge(settings)):
+    if each >= ENOUGH_RECORDS and not own.labels and (own.embeds or bears_judge(settings, declared)):
         yield from paid_judge(settings, declared)
 
 
@@ -46,7 +46,7 @@ def _without_moments(settings: Settings, declared: Declared, each: float) -> str
         return f"{each:.0f} records in a class are few"
     if own.embeds:
         return "mean embeddings say more of a class than its moments"
-    if own.labels or not (bears_judge(settings) or averages_in_latents(settings)):
+    if own.labels or not (bears_judge(settings, declared) or averages_in_latents(settings)):
         return "not for this method"
     if settings.central.images:
         return "central images pay for the means of the classes"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sfumato.methods import METHODS
 from sfumato.methods.plan import noise_in_gradient, with_numbers
+from sfumato.recipe.ensemble import learns_from_paid
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, trains_privately
 from sfumato.settings import Settings
@@ -54,10 +55,12 @@ def has_classes_to_tell(declared: Declared) -> bool:
     return declared.facts.public_classes > 1 and len(declared.facts.classes) > 1
 
 
-def bears_judge(settings: Settings) -> bool:
+def bears_judge(settings: Settings, declared: Declared) -> bool:
     """Whether the method learns from private images something that images are drawn by, and pays for none of them one by one."""
     method = METHODS[settings.method.name]
-    return bool(trains_privately(settings) or method.needs_moments or method.evolves)
+    return bool(
+        trains_privately(settings) or method.needs_moments or method.evolves or learns_from_paid(settings, declared)
+    )
 
 
 def could_be_judged(settings: Settings, declared: Declared) -> bool:
@@ -67,7 +70,7 @@ def could_be_judged(settings: Settings, declared: Declared) -> bool:
         "judge.use" not in declared.set_fields
         and has_classes_to_tell(declared)
         and facts.records >= ENOUGH_RECORDS * len(facts.classes)
-        and (method.embeds or (bears_judge(settings) and not method.labels))
+        and (method.embeds or (bears_judge(settings, declared) and not method.labels))
     )
 
 

@@ -60,7 +60,7 @@ def test_every_method_can_be_planned_as_it_is_chosen(method, monkeypatch):
             f"sfumato.privacy.accounting.{module}", lambda *_, **__: 1.0
         )  # the price plays no part here
     settings = recipe(method=method)
-    aligned = ("rapid", "dp-sgd", "dp-promise", "moments", "private-evolution", "empirical-denoiser")
+    aligned = set(METHODS) - {"dp-merf", "dp-mepf", "dppm"}
     assert (settings.alignment.kind == "moments") == (method in aligned)
     assert (settings.fine_tuning == FineTuning()) == (not trains_privately(settings))
 
