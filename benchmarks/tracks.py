@@ -51,7 +51,7 @@ TRACKS = {
         (10, 1, 0.2),
         2000,
     ),
-    "mnist": Track(TARGETS["mnist"].why, (*ANY_NUMBER, "dp-ensemble generation.images=100"), (10, 1, 0.2), 10_000),
+    "mnist": Track(TARGETS["mnist"].why, (*ANY_NUMBER, "dp-ensemble", "empirical-denoiser"), (10, 1, 0.2), 10_000),
     "xrays": Track(TARGETS["xrays"].why, FEW, (10, 1), 4000),
     "photos": Track(TARGETS["photos"].why, FEW, (10, 1), 5000),
     "cells": Track(TARGETS["cells"].why, FEW, (10, 1), 2000),
