@@ -18,7 +18,9 @@ def advised(method, facts, *changes):
 
 @pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise"])
 def test_many_images_of_few_numbers_are_for_mean_embeddings(method):
-    assert EMBEDDING in advised(method, STROKES, "data.private=mnist", "data.public=omniglot+glyphs")
+    strokes = ("data.private=mnist", "data.public=omniglot+glyphs")
+    assert EMBEDDING in advised(method, STROKES, *strokes)
+    assert ALONE in advised(method, STROKES, *strokes, "recipe.minutes=10"), "which a generator cannot use"
 
 
 def test_at_a_small_epsilon_class_moments_alone_are_named():
