@@ -138,7 +138,8 @@ def test_the_first_page_shows_figures_of_the_targets():
     names = {
         "targets-mnist",
         "targets-mnist-private-evolution",
-        "targets-mnist-dp-merf",
+        "targets-mnist-dp-merf-1",
+        "targets-mnist-moments",
         "targets-photos-moments",
         "targets-xrays",
         "tracks-xrays",

@@ -4,26 +4,21 @@
 It decides nothing, looks at no image and costs nothing.
 """
 
-from sfumato.methods import METHODS
 from sfumato.recipe.stage_costs import trains_privately
 from sfumato.settings import Settings
 
 FEW_EPSILON = 1.0
 """Up to this epsilon class moments alone were as near as private steps after them, or nearer, on X-rays, photographs and digits."""
-LITTLE_TIME = 30.0
-"""Minutes of a recipe below which class moments alone drew the better digits of MNIST: ten were measured, and an hour for mean embeddings."""
-ALONE, EMBEDDING = "moments", "dp-merf"
+ALONE = "moments"
 WHERE = "docs/methods.md#which-method"
 
 
 def advice(settings: Settings) -> str:
     """A sentence that names another method; empty where what is planned is what would be named, or nothing is known to be better."""
-    if not settings.recipe.choices or METHODS[settings.method.name].embeds or not trains_privately(settings):
+    if not settings.recipe.choices or not trains_privately(settings):
         return ""
-    if settings.matching.share > 0 and settings.recipe.minutes < LITTLE_TIME:
-        return f"in so few minutes class moments alone ({ALONE}) drew the better digits of MNIST, and a CNN learnt more from them: {WHERE}"
     if settings.matching.share > 0:
-        return f"for images of so few numbers, and so many of each class, a CNN learnt more from those of {EMBEDDING}: {WHERE}"
+        return f"class moments alone ({ALONE}) drew the better digits of MNIST, a CNN learnt more from them, and they take less time: {WHERE}"
     if settings.alignment.kind == "moments" and settings.privacy.epsilon <= FEW_EPSILON:
         return f"at so small an epsilon class moments alone ({ALONE}) were as near or nearer on X-rays, photographs and digits, and take less time: {WHERE}"
     return ""
