@@ -66,6 +66,7 @@ def test_a_method_is_a_frozen_value_and_what_it_does_not_name_it_cannot_do(late_
         "blueprint",
         "embeds",
         "evolves",
+        "keeps_points",
         "walk",
         "query",
         "resume",
