@@ -88,7 +88,7 @@ ABLATIONS = {
     ),
     "matching": Ablation(
         "drawn images moved to the mean embeddings of their classes", WANTED, "matching.share", "0.2", "0",
-        lambda method: bool(method.draw) and not (method.labels or method.embeds or method.draw_privately),
+        lambda method: method.gains_by_moving and not method.draw_privately,
         beside=("matching.frequencies=500",),
     ),
     "variation": Ablation(

@@ -99,10 +99,15 @@ class Algorithm(Generic[M]):
     needs_moments: bool = False
     """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
 
+    @property
+    def gains_by_moving(self) -> bool:
+        """Whether mean embeddings say more of what it draws: images of a wanted class that do not have them already."""
+        return self.draw is not None and not (self.labels or self.embeds)
+
     def images_may_move(self, settings: SettingsOf[M]) -> bool:
-        """Whether its drawn images may move to mean embeddings: of a wanted class, from what any number is drawn from at no further cost."""
-        pays_for_each = self.draw_privately and not (self.keeps_points and self.keeps_points(settings))
-        return self.draw is not None and not (self.labels or self.embeds or pays_for_each)
+        """Whether its drawn images may move to mean embeddings: where any number is drawn at no further cost."""
+        keeps = self.keeps_points is not None and self.keeps_points(settings)
+        return self.gains_by_moving and (keeps or not self.draw_privately)
 
     @property
     def module(self) -> str:
