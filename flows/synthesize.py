@@ -15,7 +15,7 @@ configure()  # Prefect reads its settings when it is imported, and would otherwi
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -87,6 +87,8 @@ UNMATCHED = "before matching"
 """Name of the set of images that have not moved to the mean embeddings of their classes."""
 AS_DRAWN, AGREEING = "as drawn", "agreeing"
 """Names of those beside what a judge made of them: everything that was drawn, and what the judge gives the class that it was drawn for."""
+GUIDE: Final = "guide"
+"""The use of a judge that steers the drawing itself."""
 PUBLISHED = "published"
 """Folder in that of a run, for `RUN_FOLDER`."""
 
@@ -178,8 +180,9 @@ def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
     besides = {"counts": counts, "judge": judge, "matching": sums}
     trained = pay(settings, plan, parts, order, journal).model_copy(update=besides)
     drawing = Drawing(run=run, parts=parts, trained=trained, order=order, journal=journal)
-    samples, beside = draw(drawing)
-    beside |= draw_averages(drawing) | draw_unmatched(drawing)
+    inputs = settle_points(drawing)
+    samples, beside = draw(drawing, inputs)
+    beside |= draw_averages(drawing) | draw_unmatched(drawing, inputs)
     journal.refusal = ""
 
     look = order.model_copy(update={"terms": terms(plan, comparison=True)})
@@ -271,7 +274,7 @@ class Drawing:
     journal: Journal
 
 
-def draw(drawing: Drawing) -> tuple[Samples, dict[str, Samples]]:
+def draw(drawing: Drawing, inputs: Inputs) -> tuple[Samples, dict[str, Samples]]:
     """The run's images, and the sets to compare them with, by name, where a judge changed them."""
     settings, plan, trained, journal = drawing.run.settings, drawing.run.plan, drawing.trained, drawing.journal
     description = RunDescription(settings=public_settings(settings), plan=plan)
@@ -280,47 +283,57 @@ def draw(drawing: Drawing) -> tuple[Samples, dict[str, Samples]]:
         generation=settings.generation, facts=plan.facts, images=settings.generation.images, counts=trained.counts
     )
     if not judge or not plan.judge:
-        return draw_unjudged(drawing, wanted.images, description), {}
+        return draw_unjudged(drawing, inputs, wanted.images, description), {}
     use, images = plan.judge.use, to_draw(plan.judge, wanted.images)
-    if use == "guide":
-        drawn = draw_unjudged(drawing, images, description, judge)
+    if use == GUIDE:
+        drawn = draw_unjudged(drawing, inputs, images, description, judge)
     else:
-        drawn = draw_unjudged(drawing, images, None)
+        drawn = draw_unjudged(drawing, inputs, images, None)
     agreeing = journal.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
     beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
-    if use == "guide" or use == "none":
+    if use == GUIDE or use == "none":
         return drawn, beside
     samples = journal.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, description)
     return samples, {AS_DRAWN: drawn} | beside
 
 
 def draw_unjudged(
-    drawing: Drawing, images: int, description: RunDescription | None, guide: Judging | None = None
+    drawing: Drawing, inputs: Inputs, images: int, description: RunDescription | None, guide: Judging | None = None
 ) -> Samples:
-    """Images drawn from the trained models, or by a sampler that pays for each of them; a judge may guide the first."""
-    plan, trained, order, journal = drawing.run.plan, drawing.trained, drawing.order, drawing.journal
-    settings, inputs = drawing.run.settings, drawn_from(drawing, guided=guide is not None)
-    recipe = inputs.settings
-    counts = trained.counts
-    if events := plan.events(STAGE_DRAWING):
-        if not plan.prototypes:
-            wanted = Wanted(generation=recipe.generation, facts=plan.facts, images=images, counts=counts)
-            return journal.stage(release.generate_privately, paid=True)(
-                order, events, inputs, wanted, description=description
-            )
-        before = before_drawing(recipe)
+    """Images drawn at no further cost, or by a sampler that pays for each of them; a judge may guide the first."""
+    plan, journal, machine = drawing.run.plan, drawing.journal, drawing.run.settings.machine
+    counts = drawing.trained.counts
+    if (events := plan.events(STAGE_DRAWING)) and not plan.prototypes:
+        wanted = Wanted(generation=inputs.settings.generation, facts=plan.facts, images=images, counts=counts)
+        return journal.stage(release.generate_privately, paid=True)(
+            drawing.order, events, inputs, wanted, description=description
+        )
+    return journal.stage(release.generate, paid=True)(inputs, images, machine, counts, guide, description)
+
+
+def settle_points(drawing: Drawing) -> Inputs:
+    """What images are drawn from: the trained models, or the points that this pays for, from which any number then follows."""
+    plan, journal = drawing.run.plan, drawing.journal
+    inputs = drawn_from(drawing, guided=plan.judge is not None and plan.judge.use == GUIDE)
+    if plan.prototypes:
+        before = before_drawing(inputs.settings)
         wanted = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
         prototypes = journal.stage(release.generate_privately, paid=True, note="prototypes")(
-            order, events, inputs.model_copy(update={"settings": before, "matching": None}), wanted, prototypes=True
+            drawing.order,
+            plan.events(STAGE_DRAWING),
+            inputs.model_copy(update={"settings": before, "matching": None}),
+            wanted,
+            prototypes=True,
         )
         public_models = inputs.public.model_copy(update={"images": None})
         inputs = inputs.model_copy(
             update={"prototypes": prototypes, "members": (), "heads": None, "public": public_models}
         )
-    journal.refusal = ""  # paid models may draw again
+    if plan.prototypes or not plan.events(STAGE_DRAWING):
+        journal.refusal = ""  # paid models may draw again
     if plan.distillation:
-        inputs = distilled(plan.distillation, inputs, settings, journal)
-    return journal.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
+        inputs = distilled(plan.distillation, inputs, drawing.run.settings, journal)
+    return inputs
 
 
 def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
@@ -346,15 +359,15 @@ def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
     )
 
 
-def draw_unmatched(drawing: Drawing) -> dict[str, Samples]:
-    """Some images as they are before they move to the mean embeddings of their classes, to be scored beside them; none that paid points lead to."""
+def draw_unmatched(drawing: Drawing, inputs: Inputs) -> dict[str, Samples]:
+    """Some images as they are before they move to the mean embeddings of their classes, to be scored beside them."""
     settings, plan = drawing.run.settings, drawing.run.plan
-    if not plan.matching or plan.prototypes:
+    if not plan.matching:
         return {}
     images = min(settings.evaluation.images, settings.generation.images, FEW)
-    without = replace(drawing, trained=drawing.trained.model_copy(update={"matching": None}))
+    unmoved = inputs.model_copy(update={"matching": None})
     draw_these = drawing.journal.stage(release.generate, note=UNMATCHED)
-    return {UNMATCHED: draw_these(drawn_from(without), images, settings.machine, drawing.trained.counts)}
+    return {UNMATCHED: draw_these(unmoved, images, settings.machine, drawing.trained.counts)}
 
 
 def draw_averages(drawing: Drawing) -> dict[str, Samples]:

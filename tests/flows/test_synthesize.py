@@ -20,7 +20,7 @@ from flows import rehearse
 from flows import synthesize as flow
 from flows.private_half import BASELINE
 from flows.public_half import encode, load_images, prepare
-from flows.synthesize import PUBLIC_ONLY, SYNTHETIC, run_plan
+from flows.synthesize import PUBLIC_ONLY, SYNTHETIC, UNMATCHED, run_plan
 from sfumato import sources
 from sfumato.config import Matching
 from sfumato.errors import BadInput, Refused
@@ -189,6 +189,10 @@ def test_what_is_drawn_from_prototypes_moves_and_they_do_not(book):
     assert first.given.inputs.matching is None and first.given.inputs.settings.matching == Matching()
     assert drawn.given.inputs.matching is not None and drawn.given.inputs.settings.matching.share == 0.2
     assert not any(one.given.inputs.matching for one in others)
+    unmoved = next(one.given.inputs for one in others if one.given.inputs.prototypes)
+    assert unmoved == drawn.given.inputs.model_copy(update={"matching": None}), "the same points, not moved"
+    (scored,) = book.of(release.evaluate)
+    assert list(scored.given.judged.sets)[:2] == [SYNTHETIC, UNMATCHED]
 
 
 def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):
