@@ -9,6 +9,7 @@ from artifacts.card import CHECKER, REGISTRY
 from artifacts.forms import FORMS
 from artifacts.model import FOR_DIFFUSERS
 from artifacts.record import RunRecord
+from artifacts.reports.in_short import doubts
 from artifacts.reports.page import PageSection, section_in_markdown
 from artifacts.reports.run import REPORT, SAMPLES, class_blocks, labels_note, not_covered, went_on
 from sfumato.class_shares import number_of_classes
@@ -209,11 +210,13 @@ def claimed(record: RunRecord) -> str:
 
 
 def cautions(card: Mapping[str, Any], record: RunRecord) -> Iterator[str]:
-    """The run's warnings, a rehearsal that failed, and who let the release go, each with an empty line behind it."""
+    """The run's warnings, a rehearsal that failed, a judge's doubts, and who let the release go, each with an empty line behind it."""
     for warning in record.plan.warnings:
         yield from (f"Warning: {warning}.", "")
     if failed := went_on(record):
         yield from (f"Warning: the rehearsal with public images failed: {failed}", "")
+    if doubtful := doubts(record):
+        yield from (f"Warning: {doubtful}.", "")
     if approved := decided(card):
         yield from (f"The release was {approved.in_words()}.", "")
 

@@ -19,6 +19,11 @@ SCORES = {
 """Columns of the short score table."""
 LESS_IS_BETTER = ("frechet", "two_sample_auc")
 """Scores of which less is better; of the others, more is."""
+DOUBTFUL = 1 / 3
+"""Part of the way from chance to agreement on every image, below which a paid judge's word speaks against what was drawn: so it was of five kinds of
+photographs without details (.3 of the way) and of illegible digits at epsilon .2 (.3); legible digits lay at .7 and above."""
+POOR = "Look at the picture; what may help: docs/questions.md#why-are-my-images-noise"
+"""What a screen says after such doubts."""
 NO_PROTECTION = "No protection of the training data is known."
 """The statement on images that leave without a certificate."""
 NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that an audit could refute"
@@ -39,6 +44,18 @@ def statement(record: RunRecord) -> str:
         )
     why = f", because {record.plan.lacking}" if record.plan.lacking else ""
     return f"No certificate{why}: these images must not leave."
+
+
+def doubts(record: RunRecord) -> str:
+    """What a paid judge's word says against the images, a sentence without its stop; empty where it agrees with most, or there is none.
+
+    May be shown: the judge was paid for, and sees what was drawn alone.
+    """
+    chance = 1 / len(record.plan.facts.classes)
+    agreed = record.judged.get("agreed", 1.0)
+    if agreed >= chance + DOUBTFUL * (1 - chance):
+        return ""
+    return f"the classes may be hard to see: the paid judge finds the own one of {agreed:.0%} of what was drawn, and chance is {chance:.0%}"
 
 
 def checks(record: RunRecord) -> str:

@@ -112,6 +112,7 @@ def publish(
     if not is_url(to):
         free_folder(Path(to), beside=private_of(record))
     from artifacts.packaging import Packaging
+    from artifacts.reports.in_short import POOR, doubts
     from tasks.release import publish_run
 
     licences = [licence, own.licence, release_of(record.settings).licence]
@@ -130,6 +131,8 @@ def publish(
         )
         terms = terms_from(changes, options)
     packaging = Packaging(terms, place.image_signer(sign_cert, sign_key), model)
+    if doubtful := doubts(record):
+        warn(f"{doubtful}. {POOR}")
     record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)
     if model and (parts := unlicensed(record, terms)):
         warn(
@@ -157,7 +160,7 @@ def unlicensed(record: "RunRecord", own: "Release") -> str:
 
 def summary(record: "RunRecord") -> None:
     """A run at a glance: what may be shown, and below a heading what may not."""
-    from artifacts.reports.in_short import SCORES, checks, statement
+    from artifacts.reports.in_short import POOR, SCORES, checks, doubts, statement
     from artifacts.reports.odds import rounded_up
 
     OUT.print(
@@ -180,6 +183,8 @@ def summary(record: "RunRecord") -> None:
             "open both UIs": "make serve (or sfumato serve)",
         }
     )
+    if doubtful := doubts(record):
+        OUT.print(f"[bold yellow]{escape(doubtful).capitalize()}.[/] {POOR}", soft_wrap=True, highlight=False)
     OUT.print(Rule(INTERNAL_HEADING, align="left"))
     scores = Table(title="Scores against private images", title_justify="left")
     scores.add_column("images")

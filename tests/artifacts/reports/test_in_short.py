@@ -1,0 +1,27 @@
+"""Tests of a run in a few lines."""
+
+import pytest
+
+from artifacts.data_card import cautions
+from artifacts.reports.in_short import doubts
+from tests.examples import make_record
+
+
+@pytest.mark.parametrize(
+    ("agreed", "words"),
+    [
+        (
+            0.62,
+            "the classes may be hard to see: the paid judge finds the own one of 62% of what was drawn, and chance is 50%",
+        ),
+        (0.66, "of 66% of what was drawn"),
+        (0.67, ""),
+        (None, ""),
+    ],
+)
+def test_a_judge_that_hardly_sees_the_classes_speaks_against_the_images(tmp_path, agreed, words):
+    """A third of the way from chance to all is .667 of two classes; without a judge nothing is said."""
+    record = make_record(tmp_path, judged={} if agreed is None else {"drawn": 1000.0, "agreed": agreed})
+    assert words in doubts(record) and bool(words) == bool(doubts(record))
+    card = "\n".join(cautions({}, record))
+    assert (words in card) and ("paid judge" in card) == bool(words)
