@@ -182,8 +182,9 @@ def _refuse_matching(settings: Settings, facts: Facts) -> None:
             if method.labels
             else "pays for each image, whose private steps say where it lies"
         )
+        keep = ", or keep paid points and draw from them (docs/methods.md#matching)" if method.keeps_points else ""
         raise BadInput(
-            f"{use}: method.name={settings.method.name} {reason}, so that nothing is left to match: matching.share=0"
+            f"{use}: method.name={settings.method.name} {reason}, so that nothing is left to match: matching.share=0{keep}"
         )
     (spend,) = matching(how, settings.privacy)
     each = facts.records / len(facts.classes)
