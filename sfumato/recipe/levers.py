@@ -22,8 +22,8 @@ MOMENTS, JUDGE, MATCHING = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5), (2.0, 3.0, 0.3)
 """Epsilon of the class moments, of the judge, or of mean embeddings, by itself: with `REFERENCE_RECORDS` in a class, and with fewer, which need less noise for
 the same accuracy, in proportion up to the second number; never more than this share of the target."""
 MOST_OF_ALL = 0.7
-"""Share of the moments where `forgets` says that private steps harm: of a stand-in for X-rays, without any, the Frechet distance falls with all that they get
-(`benchmarks/far_steps.py`)."""
+"""Share of the moments beside private steps that harm, as `forgets` says, and where it bears cells: of a stand-in for X-rays, without any step, the Frechet distance
+falls with all that they get (`benchmarks/far_steps.py`), and of one for MNIST what `rapid` and `dp-promise` draw is nearer (`benchmarks/results/standin-cells.json`)."""
 REFERENCE_RECORDS = 6000
 """Records in a class with which the first numbers of `MOMENTS` and `JUDGE` were found to serve."""
 RECORDS_OF_CELL, CELLS = 700, (64, 32, 16, 8)
@@ -59,21 +59,27 @@ def _moments(settings: Settings, declared: Declared, each: float) -> Iterator[Pi
     """Class moments, their share of epsilon, and cells where `each` class bears them."""
     epsilon, alone = target_epsilon(settings), METHODS[settings.method.name].needs_moments
     trains, averages = trains_privately(settings), averages_in_latents(settings)
+    most = alone or (trains and (_cells(MOST_OF_ALL * epsilon * each) > 1 or forgets(settings, declared)))
     why = f"{each:.0f} records in a class: the strongest lever before any gradient"
     if trains:
         why += "; alone (method moments) as good or better on digits, MNIST and X-rays at epsilon 10"
     if averages:
         why = "averages of private records say more where public images lie among them"
     yield Pick("alignment.kind", "moments", why)
-    share, most = 1.0, alone or (trains and forgets(settings, declared))
+    share = 1.0
     if not alone:
         share = MOST_OF_ALL if most else lever_share(MOMENTS, each, epsilon)
         share = max(BESIDE_AVERAGES, share) if averages else share
-        more = "; such a network learns more from moments than by private steps" if most else ""
+        more = "; the images gain more by it than by private steps" if most else ""
         yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{more}")
-    cells = next((number for number in CELLS if share * epsilon * each >= number * RECORDS_OF_CELL), 1)
-    if cells > 1 and most:  # beside other training, cells were never measured on a stand-in
+    cells = _cells(share * epsilon * each)
+    if cells > 1 and most:  # beside averages and members, cells were never measured on a stand-in
         yield Pick("alignment.cells", cells, f"{each:.0f} records in a class bear {cells} cells of their own")
+
+
+def _cells(weight: float) -> int:
+    """How many cells a class bears by the epsilon of its moments times its records; 1: none of its own."""
+    return next((number for number in CELLS if weight >= number * RECORDS_OF_CELL), 1)
 
 
 def match(settings: Settings, declared: Declared) -> Iterator[Pick]:

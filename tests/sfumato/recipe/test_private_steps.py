@@ -35,7 +35,6 @@ def test_after_class_moments_a_network_over_positions_trains_its_class_rows_alon
     assert "film" in small.fine_tuning.trainable and "rest" in large.fine_tuning.trainable, (
         "an MLP was not seen to forget"
     )
-    assert 2 * large.alignment.share < few.alignment.share
 
 
 @pytest.mark.parametrize("records", [10_000, 100_000])
