@@ -22,7 +22,7 @@ RATE_OF_ROWS, RATE_OF_ALL, AVERAGE_OF_ALL = 0.05, 8e-4, 0.98
 """Rate of class rows that are trained alone; and of the rest where all layers are trained, with the decay of their average."""
 GENTLE_RATE = 2e-4
 """Rate of all but the class rows, which take `ALIGNED_RATE`, where classes were aligned with cells of their own: of `rapid`'s images of the stand-in for MNIST .984
-are then read as the class drawn for and Frechet is 11.9, at the higher rates .979 and 12.4 (`benchmarks/results/standin-cells.json`)."""
+are then read as the class drawn for and Frechet is 11.9, at the higher rates .979 and 12.3 (`benchmarks/results/standin-cells.json`)."""
 DRAWS = (2, 4)
 """Noised copies of a record above and below the second. Averaged before clipping they lengthen what a step learns
 (`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (`benchmarks/results/targets.md`)."""
