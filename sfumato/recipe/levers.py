@@ -23,7 +23,7 @@ MOMENTS, JUDGE, MATCHING = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5), (2.0, 3.0, 0.3)
 the same accuracy, in proportion up to the second number; never more than this share of the target."""
 MOST_OF_ALL = 0.7
 """Share of the moments beside private steps that harm, as `forgets` says, and where it bears cells: of a stand-in for X-rays, without any step, the Frechet distance
-falls with all that they get (`benchmarks/far_steps.py`), and of one for MNIST what `rapid` and `dp-promise` draw is nearer (`benchmarks/results/standin-cells.json`)."""
+falls with all that they get (`benchmarks/far_steps.py`), and of one for MNIST what `rapid` draws is nearer (`benchmarks/results/standin-cells.json`)."""
 REFERENCE_RECORDS = 6000
 """Records in a class with which the first numbers of `MOMENTS` and `JUDGE` were found to serve."""
 RECORDS_OF_CELL, CELLS = 700, (64, 32, 16, 8)
