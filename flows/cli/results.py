@@ -131,9 +131,9 @@ def publish(
         )
         terms = terms_from(changes, options)
     packaging = Packaging(terms, place.image_signer(sign_cert, sign_key), model)
+    record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)
     if doubtful := doubts(record):
         warn(f"{doubtful}. {POOR}")
-    record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)
     if model and (parts := unlicensed(record, terms)):
         warn(
             f"the model left without its {parts}, and cannot draw: nobody named the licence of the public images in it (--public-licence)"

@@ -11,10 +11,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from artifacts import model
 from artifacts.record import RunRecord, save_record
 from artifacts.references import PublicModel, Trajectories
+from flows.cli.results import INTERNAL_HEADING, summary
 from tasks import release
 from tasks.runtime.environment import where
 from tests.certificates import chain
-from tests.examples import keep_made_up, paid_record, write_classes
+from tests.examples import keep_made_up, make_record, paid_record, write_classes
 
 
 @pytest.fixture
@@ -67,6 +68,14 @@ def test_who_publishes_and_why_stand_in_datasheet_registry_and_croissant(publish
     assert all(value in text["DATASHEET.md"] for value in reported.values())
     assert all(value in text["registry.yaml"] for value in ("Ward 7", "to teach residents"))
     assert json.loads(text["croissant.json"])["creator"]["name"] == "Ward 7"
+
+
+@pytest.mark.parametrize(("agreed", "shown"), [(0.6, True), (0.9, False)])
+def test_a_run_says_above_what_is_internal_that_its_classes_are_hard_to_see(tmp_path, capsys, agreed, shown):
+    summary(make_record(tmp_path, judged={"drawn": 200.0, "agreed": agreed}))
+    above = capsys.readouterr().out.partition(INTERNAL_HEADING)[0]
+    assert ("paid judge finds the own one of 60% of what was drawn" in above) == shown
+    assert ("docs/questions.md#why-are-my-images-noise" in above) == shown
 
 
 def test_a_person_at_a_terminal_is_asked_for_the_licence(publish, tmp_path, monkeypatch):
