@@ -56,9 +56,8 @@ def test_classes_are_split_into_as_many_cells_as_their_records_and_the_budget_be
 def test_beside_private_steps_too_where_most_of_epsilon_bears_them(epsilon, records, cells):
     beside = recipe(f"privacy.epsilon={epsilon}", method="dp-sgd", records=records)
     assert (beside.alignment.cells, beside.alignment.share) == (cells, 0.7)
-    assert (beside.fine_tuning.rate_rows, beside.fine_tuning.rate_other) == (0.01, 2e-4)
     fewer = recipe(f"privacy.epsilon={epsilon / 10}", method="dp-sgd", records=records)
-    assert fewer.alignment.cells == 1 and fewer.alignment.share <= 0.55 and fewer.fine_tuning.rate_other > 2e-4
+    assert fewer.alignment.cells == 1 and fewer.alignment.share <= 0.55
 
 
 def test_a_network_that_learns_class_rows_alone_has_cells_too():

@@ -29,6 +29,9 @@ def test_after_class_moments_a_network_over_positions_trains_its_class_rows_alon
         assert result.fine_tuning.trainable == ("rows",) and result.fine_tuning.rate_rows == 0.01
     alone = recipe("privacy.epsilon=.2", "alignment.kind=none", records=2_500)
     assert alone.fine_tuning.trainable == ("rows",) and alone.fine_tuning.rate_rows == 0.05
+    for epsilon in (10, 1):
+        aligned = recipe(f"privacy.epsilon={epsilon}", records=60_000)
+        assert (aligned.fine_tuning.rate_rows, aligned.fine_tuning.rate_other) == (0.01, 2e-4)
     plain = recipe("alignment.kind=none", shape=(3, 32, 32), records=3_900)
     assert "film" in plain.fine_tuning.trainable, "without moments it is training that brings the class"
     small, large = recipe(records=3_900), recipe(records=60_000)
