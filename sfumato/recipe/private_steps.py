@@ -23,8 +23,6 @@ RATE_OF_ROWS, RATE_OF_ALL, AVERAGE_OF_ALL = 0.05, 8e-4, 0.98
 GENTLE_RATE = 2e-4
 """Rate of all but the class rows, which take `ALIGNED_RATE`, after class moments: of `rapid`'s images of the stand-in for MNIST at epsilon 10 .984 are then read
 as the class drawn for and Frechet is 11.9, at the higher rates .979 and 12.3; at 1 a CNN learns .932, .924 (`benchmarks/results/standin-cells.json`)."""
-LITTLE = "aligned classes leave little to learn, and a higher rate is noise"
-"""Why."""
 DRAWS = (2, 4)
 """Noised copies of a record above and below the second. Averaged before clipping they lengthen what a step learns
 (`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (`benchmarks/results/targets.md`)."""
@@ -93,15 +91,15 @@ def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
         return
     if len(groups) > 1:
         yield Pick("fine_tuning.clipping", "per_group", "so that the class rows have a share of the clip to themselves")
-    everything, aligned = "rest" in groups, settings.alignment.kind == "moments"
+    everything, rows_alone = "rest" in groups, groups == ("rows",)
     if everything:
         yield Pick("fine_tuning.ema_decay", AVERAGE_OF_ALL, "all layers at once")
-    if aligned and groups != ("rows",):
-        yield Pick("fine_tuning.rate_rows", ALIGNED_RATE, LITTLE)
-        yield Pick("fine_tuning.rate_other", GENTLE_RATE, LITTLE)
-    elif aligned and forgets(settings, declared):
-        yield Pick("fine_tuning.rate_rows", ALIGNED_RATE, LITTLE)
-    elif groups == ("rows",):
+    if settings.alignment.kind == "moments" and (forgets(settings, declared) or not rows_alone):
+        why = "aligned classes leave little to learn, and a higher rate is noise"
+        yield Pick("fine_tuning.rate_rows", ALIGNED_RATE, why)
+        if not rows_alone:
+            yield Pick("fine_tuning.rate_other", GENTLE_RATE, why)
+    elif rows_alone:
         yield Pick("fine_tuning.rate_rows", RATE_OF_ROWS, "class rows alone bear a higher rate")
     elif everything:
         yield Pick("fine_tuning.rate_other", RATE_OF_ALL, "all layers at once; 3e-3 climbs in the middle")
