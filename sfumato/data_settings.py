@@ -114,8 +114,8 @@ class Data(Section):
     pictures themselves (a file, or a folder in splits, as Hugging Face keeps data sets), a folder with IDX files, or an NPZ file (also
     in splits, as MedMNIST is)."""
     public: Source = "glyphs"
-    """`glyphs` (characters rendered from matplotlib's fonts), anything that `private` may be, or a mixture such as
-    `omniglot+glyphs`, whose class names begin with the name of their source."""
+    """`glyphs` (characters rendered from matplotlib's fonts, for strokes), `shapes` (random forms, colours and textures, for anything else),
+    anything that `private` may be, or a mixture such as `omniglot+glyphs`, whose class names begin with the name of their source."""
     shares: tuple[float, ...] = ()
     """Shares of the sources in a public mixture, summing to 1; empty takes all that each has. A mixture with glyphs is brought to
     the height of the private images."""
@@ -182,6 +182,8 @@ class Data(Section):
     glyphs: Literal["letters", "digits", "both"] = "letters"
     """Which characters `glyphs` renders. Digits beside private digits tell the public model what it should learn from the private
     side; whoever chooses them should say so."""
+    shapes_per_class: int = Field(default=2000, ge=1)
+    """Drawn images of each of the ten classes of `shapes`."""
 
     def decoding(self, side: Literal["private", "public"]) -> Decoding:
         """The decoding of that side's files."""

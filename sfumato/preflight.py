@@ -127,6 +127,7 @@ def preflight(
         *weaknesses(settings.privacy, facts),
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
+        *colourless(data.public, public.colours, facts.shape[0]),
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -270,7 +271,11 @@ def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tupl
         _refuse_one_source_with_groups(data, private)
         size = data.size or min(private.height, private.width)
         reading = replace(sources.public_reading(data, size), shares=(), forgiving=True)
-        warnings = enlarged(data.public, sources.describe(data.public, reading).stored, size)
+        public = sources.describe(data.public, reading)
+        warnings = (
+            *enlarged(data.public, public.stored, size),
+            *colourless(data.public, public.colours, private.channels),
+        )
     return settings.model_copy(update={"data": named(data)}), warnings
 
 
@@ -291,6 +296,16 @@ def enlarged(public: str, stored: int, size: int) -> tuple[str, ...]:
     return (
         f"public images ({public!r}) of {stored} pixels are enlarged {times:.2g} times to {size}: larger ones, or --set "
         f"data.size={stored} for both sides, teach sharper edges",
+    )
+
+
+def colourless(public: str, colours: int, channels: int) -> tuple[str, ...]:
+    """A warning where public images are grey, and private ones in colour."""
+    if channels == 1 or colours > 1:
+        return ()
+    return (
+        f"public images ({public!r}) are grey and the private ones in colour: what is trained on them knows no colours. Choose public images in "
+        "colour, --set data.public=shapes if you have none, or make both sides grey with --set data.channels=1",
     )
 
 

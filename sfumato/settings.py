@@ -34,7 +34,7 @@ else:
 
 DIGITS_LICENCE = "CC-BY-4.0"
 """Licence of the embedded digits (Alpaydin and Kaynak 1998, UCI Machine Learning Repository)."""
-BUILT_IN_LICENCES = {"digits": DIGITS_LICENCE, "glyphs": "Apache-2.0"}
+BUILT_IN_LICENCES = {"digits": DIGITS_LICENCE, "glyphs": "Apache-2.0", "shapes": "Apache-2.0"}
 """Licences of public images that nobody brings: the digits, and what this program draws."""
 OF_WEIGHTS = ("network", "latent")
 """Sections that may bring weights from elsewhere (`from`)."""

@@ -36,7 +36,7 @@ FLOORS = [
     },
     {
         "sfumato.sources",
-        "sfumato.sources.glyphs",
+        *("sfumato.sources.glyphs", "sfumato.sources.shapes"),
         *("sfumato.adapters", "sfumato.training"),
         "sfumato.backbone",
         "sfumato.judge",

@@ -20,6 +20,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from artifacts.store import write_text
 
 TEMPLATE = "page.html"
+CODE = re.compile(r"`[^`\n]+`")
+"""Text between backquotes, in which Markdown reads no markup."""
 Address = Callable[[str], str]
 """The name of a picture -> where a reader finds it; empty where there is none."""
 
@@ -121,9 +123,14 @@ def slug(title: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows as a Markdown table."""
+    """Rows as a Markdown table; a cell that is code as a whole stays as it is, since Markdown undoes no escapes in code."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(plain(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    text = str(value)
+    return text if CODE.fullmatch(text) else plain(text)
 
 
 def plain(value: Any) -> str:

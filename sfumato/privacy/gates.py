@@ -111,6 +111,7 @@ OTHERWISE: Mapping[str, str] = {
     "sfumato.named_settings": "settings",
     "sfumato.released": "the version that a published model was written by",
     "sfumato.sources.glyphs": "settings",
+    "sfumato.sources.shapes": "settings",
     "sfumato.label_rows": "the shape of images, and the numbers of classes",
     "sfumato.latents": "the shape of images",
     "sfumato.methods": "settings, and what was paid",

@@ -1,6 +1,6 @@
 """Image collections: described without opening a picture, loaded with every fault named, split by a hash of each record.
 
-A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.sources.glyphs`), a data set by name (`sfumato.sources.named`), a
+A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.sources.glyphs`), `shapes` (`sfumato.sources.shapes`), a data set by name (`sfumato.sources.named`), a
 folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`, with the pictures inside
 `sfumato.sources.embedded`), a folder of IDX files, an NPZ file, or for public images several of these as `a+b`; of each
 some classes may be chosen (`sfumato.sources.chosen`). `describe` reads names and headers alone; `load` decodes. Pictures
@@ -25,7 +25,7 @@ from sfumato.config import AUTO_WINDOW, Constants, Data
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
-from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
+from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs, open_shapes
 from sfumato.sources.catalogue import (
     GROUP,
     NO_GROUPS,
@@ -130,11 +130,12 @@ def describe(source: str | Path, reading: Reading = Reading()) -> SourceFacts:
         return whole.expected(count, held_out=reading.held_out if reading.part == "train" else 0.0, share=reading.used)
 
     groups = None if facts.groups is None else expected(facts.groups)
-    stored = facts.stored or min(facts.height, facts.width)
+    stored, colours = facts.stored or min(facts.height, facts.width), facts.colours or facts.channels
     channels, height, width = reading.shape(facts)
     shaped_facts = replace(facts, source=str(source), channels=channels, height=height, width=width)
     records = expected(facts.records)
-    return replace(shaped_facts, records=records, classes=whole.classes, groups=groups, whole=whole, stored=stored)
+    counted = replace(shaped_facts, records=records, classes=whole.classes, groups=groups, whole=whole)
+    return replace(counted, stored=stored, colours=colours)
 
 
 def load(source: str | Path, reading: Reading = Reading(), *, progress: Progress = silent) -> ImageSet:
@@ -255,6 +256,7 @@ def as_stored(reading: Reading) -> Reading:
         group=reading.group,
         only=reading.only,
         glyphs_per_class=1,
+        shapes_per_class=1,
         stored=True,
     )
 
@@ -274,6 +276,7 @@ def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progr
         without=reading.without,
         glyphs_per_class=reading.glyphs_per_class,
         characters=reading.characters,
+        shapes_per_class=reading.shapes_per_class,
         forgiving=True,
     )
     return inspected(str(source), open_source(source, everything), window=reading.decoding.window, progress=progress)
@@ -307,6 +310,7 @@ def public_reading(data: Data, size: int, *, seed: int = 0) -> Reading:
         folder=data.folder,
         glyphs_per_class=data.glyphs_per_class,
         characters=ALPHABETS[data.glyphs],
+        shapes_per_class=data.shapes_per_class,
         shares=data.shares,
         columns=data.columns,
         decoding=data.decoding("public"),
@@ -391,4 +395,6 @@ def opened_one(source: str, place: Path | None, reading: Reading) -> Catalogue:
         return open_idx(place, reading.part)
     if source in NAMED:
         return open_named(source, reading.folder, reading.part)
+    if source == "shapes":
+        return open_shapes(reading)
     return open_digits(reading.part) if source == "digits" else open_glyphs(reading)

@@ -1,4 +1,4 @@
-"""Sources that need no file: scikit-learn's digits, and glyphs (see `sfumato.sources.glyphs`)."""
+"""Sources that need no file: scikit-learn's digits, glyphs (see `sfumato.sources.glyphs`) and shapes (`sfumato.sources.shapes`)."""
 
 import string
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import numpy as np
 
 from sfumato.sources.catalogue import Catalogue, Part, Reading, Record, SourceFacts
 
-BUILT_IN = ("digits", "glyphs")
+BUILT_IN = ("digits", "glyphs", "shapes")
 ALPHABETS = {"letters": string.ascii_letters, "digits": string.digits, "both": string.ascii_letters + string.digits}
 """The characters behind the setting `data.glyphs`."""
 
@@ -15,6 +15,8 @@ DIGITS_RECORDS, DIGITS_TEST, DIGITS_SIDE, DIGITS_LEVELS = 1797, 360, 8, 16
 """scikit-learn's digits: records, the fixed number held out, side in pixels, grey levels 0..16."""
 GLYPHS_SIDE = 8
 """Default side of glyphs: that of the digits, whose public images they are."""
+SHAPES_SIDE = 32
+"""Default side of shapes."""
 
 
 def open_digits(part: Part) -> Catalogue:
@@ -51,5 +53,24 @@ def open_glyphs(reading: Reading) -> Catalogue:
 
     def labels() -> Iterator[tuple[int, str]]:
         return ((label, "") for label in range(len(characters)) for _ in range(per_class))
+
+    return Catalogue(facts, records, has_parts=False, labels=labels)
+
+
+def open_shapes(reading: Reading) -> Catalogue:
+    """Random shapes in colour: drawn at the requested size, not resized to it."""
+    from sfumato.sources import shapes
+
+    size, per_class = reading.size or SHAPES_SIDE, reading.shapes_per_class
+    shapes.check_request(per_class, size)
+    facts = SourceFacts("shapes", per_class * len(shapes.LAYOUTS), tuple(shapes.LAYOUTS), 3, size, size)
+
+    def records() -> Iterator[Record]:
+        drawn = shapes.render_shapes(per_class, size, reading.seed)
+        for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
+            yield Record(f"shapes[{i}]", pixels.transpose(1, 2, 0), int(label))
+
+    def labels() -> Iterator[tuple[int, str]]:
+        return ((label, "") for label in range(len(shapes.LAYOUTS)) for _ in range(per_class))
 
     return Catalogue(facts, records, has_parts=False, labels=labels)

@@ -47,6 +47,8 @@ class SourceFacts:
     """The value of `data.group` that asks for these groups where nothing else was said; or, without groups, for those that there could be."""
     stored: int = 0
     """The smaller side of the first picture as it is stored; of a mixture, of its smallest part."""
+    colours: int = 0
+    """Channels of the first picture as it is stored; of a mixture, of the part that has most."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,11 @@ class Reading:
     glyphs_per_class: int = 400
     characters: str | None = None
     """The characters that `glyphs` renders; by default all letters."""
+    shapes_per_class: int = 2000
     shares: tuple[float, ...] = ()
     """Shares of the sources in a mixture (`sfumato.sources.mixture.mix`)."""
     seed: int = 0
-    """Seed of the glyphs' rendering, and of the choice of records in a mixture."""
+    """Seed of the rendering of glyphs and shapes, and of the choice of records in a mixture."""
     columns: Columns = USUAL_COLUMNS
     """For tables (`Data.columns`)."""
     decoding: Decoding = USUAL_DECODING

@@ -45,7 +45,8 @@ def mix(parts: Mapping[str, Catalogue], reading: Reading) -> Catalogue:
 
     shape = reading.shape(next(iter(parts.values())).facts)
     stored = min(min(part.facts.height, part.facts.width) for part in parts.values())
-    facts = SourceFacts(source, sum(counts), classes, *shape, stored=stored)
+    colours = max(part.facts.channels for part in parts.values())
+    facts = SourceFacts(source, sum(counts), classes, *shape, stored=stored, colours=colours)
     return Catalogue(facts, records, has_parts=False, labels=None if reading.shares else labels)
 
 

@@ -209,6 +209,17 @@ def test_public_images_are_brought_to_the_private_ones_by_themselves(tmp_path, s
     assert settle(f"data.private={private}", "data.public=glyphs")[1].shape == (3, 8, 8)
 
 
+def test_grey_public_images_beside_private_ones_in_colour_are_warned_of(tmp_path):
+    private = f"data.private={folder(tmp_path / 'colour', side=16, mode='RGB')}"
+    grey, colour = (folder(tmp_path / mode, side=16, mode=mode) for mode in ("L", "P"))
+    for public in ("glyphs", grey, f"glyphs+{grey}"):
+        warning = settle(private, f"data.public={public}")[2][-1]
+        assert "are grey and the private ones in colour" in warning and "data.public=shapes" in warning
+    for public in ("shapes", colour, f"{grey}+shapes"):
+        assert not [stated for stated in settle(private, f"data.public={public}")[2] if "grey" in stated]
+    assert not [stated for stated in settle(private, "data.channels=1")[2] if "grey" in stated]
+
+
 def test_public_images_that_are_much_smaller_are_warned_of_or_refused(tmp_path):
     private, public = (
         f"data.private={folder(tmp_path / 'a', side=20)}",

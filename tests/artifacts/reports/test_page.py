@@ -1,10 +1,13 @@
 """A page is one HTML file that fetches and runs nothing, and the same in Markdown and CSV."""
 
 import csv
+import io
 import re
 
 import pytest
 from PIL import Image
+from rich.console import Console
+from rich.markdown import Markdown
 
 from artifacts.reports.page import (
     Page,
@@ -16,6 +19,7 @@ from artifacts.reports.page import (
     in_markdown,
     inside,
     plain,
+    table,
     write_tables,
 )
 from tests.markup import Tags
@@ -77,3 +81,15 @@ def test_each_table_is_a_csv_file_of_its_name(page, tmp_path):
     (path,) = (tmp_path / "tables").iterdir()
     with path.open(encoding="utf-8", newline="") as file:
         assert path.name == "one.csv" and list(csv.reader(file)) == [["a", "b"], [NASTY, "3"], ["x, y", "0.5"]]
+
+
+def test_a_name_in_code_is_shown_as_it_is():
+    page = table(["image"], [["`scans.parquet[7]`"], ["scans[8]"], ["`a`[b](c)`"]])
+
+    console = Console(width=60, file=io.StringIO())
+    console.print(Markdown(page))
+
+    shown = console.file.getvalue()
+    assert "scans.parquet[7]" in shown
+    assert "scans[8]" in shown
+    assert "[b](c)" in shown  # no link

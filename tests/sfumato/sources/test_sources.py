@@ -123,6 +123,10 @@ def test_glyph_requests_are_checked_in_both():
             read("glyphs", Reading(glyphs_per_class=0))
         with refused("glyphs of 4x4", "data.size=8"):
             read("glyphs", Reading(size=4))
+        with refused("shapes_per_class=0"):
+            read("shapes", Reading(shapes_per_class=0))
+        with refused("shapes of 4x4", "data.size=8"):
+            read("shapes", Reading(size=4))
         with refused("repeats 'a'"):
             read("glyphs", Reading(characters="aba"))
 
