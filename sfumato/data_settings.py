@@ -115,7 +115,8 @@ class Data(Section):
     in splits, as MedMNIST is)."""
     public: Source = "glyphs"
     """`glyphs` (characters rendered from matplotlib's fonts, for strokes), `shapes` (random forms, colours and textures, for anything else),
-    anything that `private` may be, or a mixture such as `omniglot+glyphs`, whose class names begin with the name of their source."""
+    anything that `private` may be, or a mixture such as `omniglot+glyphs`, whose class names begin with the name of their source. Left out
+    beside private images in colour it is `shapes`."""
     shares: tuple[float, ...] = ()
     """Shares of the sources in a public mixture, summing to 1; empty takes all that each has. A mixture with glyphs is brought to
     the height of the private images."""

@@ -49,6 +49,8 @@ from sfumato.settings import Settings
 from sfumato.turns import training_name
 from sfumato.unfit_settings import refuse_selection, refuse_unfit, refuse_unfit_plan
 
+SHAPES = "shapes"
+"""The public source that takes the place of letters beside private images in colour."""
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
 Known = Callable[[str], Constants | None]
@@ -92,6 +94,7 @@ def preflight(
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
+    data = _with_colours(data, private.channels)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
         raise BadInput(
@@ -305,8 +308,14 @@ def colourless(public: str, colours: int, channels: int) -> tuple[str, ...]:
         return ()
     return (
         f"public images ({public!r}) are grey and the private ones in colour: what is trained on them knows no colours. Choose public images in "
-        "colour, --set data.public=shapes if you have none, or make both sides grey with --set data.channels=1",
+        f"colour, --set data.public={SHAPES} if you have none, or make both sides grey with --set data.channels=1",
     )
+
+
+def _with_colours(data: Data, channels: int) -> Data:
+    """`shapes` beside private images in colour where nobody has said which images are public."""
+    named_by_someone = "public" in data.model_fields_set or data.public_classes or data.public_without
+    return data if named_by_someone or channels == 1 else data.model_copy(update={"public": SHAPES})
 
 
 def placed(data: Data, data_folder: str) -> Data:
