@@ -183,8 +183,8 @@ class Data(Section):
     glyphs: Literal["letters", "digits", "both"] = "letters"
     """Which characters `glyphs` renders. Digits beside private digits tell the public model what it should learn from the private
     side; whoever chooses them should say so."""
-    shapes_per_class: int = Field(default=2000, ge=1)
-    """Drawn images of each of the ten classes of `shapes`."""
+    shapes_per_class: int = Field(default=2500, ge=1)
+    """Drawn images of each of the eight classes of `shapes`."""
 
     def decoding(self, side: Literal["private", "public"]) -> Decoding:
         """The decoding of that side's files."""

@@ -146,7 +146,7 @@ class Reading:
     glyphs_per_class: int = 400
     characters: str | None = None
     """The characters that `glyphs` renders; by default all letters."""
-    shapes_per_class: int = 2000
+    shapes_per_class: int = 2500
     shares: tuple[float, ...] = ()
     """Shares of the sources in a mixture (`sfumato.sources.mixture.mix`)."""
     seed: int = 0

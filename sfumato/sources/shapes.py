@@ -36,12 +36,14 @@ COLOURED = 0.3
 """Share of a shape's or a texture's difference from the ground that each channel has by itself; the rest is light or dark."""
 LIGHT = 0.12
 """Spread of the light's slope across half an image, or across the radius of a shape."""
-ROUGHNESS = (1.0, 2.5)
-"""Range of the power by which a texture's amplitude falls with the frequency; that of photographs is near 1."""
+ROUGHNESS = (1.25, 2.5)
+"""Range of the power by which a texture's amplitude falls with the frequency; that of photographs, edges included, is near 1."""
 HARDNESS = (4.0, 40.0)
 """Range of a radius over the width of its edge."""
 FINEST_EDGE = 0.5
 """Least width of an edge, pixels; sharper ones would make steps."""
+FINEST_RADIUS = 1.5
+"""Least radius across a shape, pixels; smaller ones would be specks, of which an autoencoder keeps nothing."""
 WAVES = (2, 3, 5)
 """Waves around the rim of a blob."""
 CORE = (0.3, 0.7)
@@ -77,18 +79,14 @@ class Layout:
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {
-        "leaves": Layout((20, 30), (0.08, 0.9), 1.1, 0.4, wavy=0.1, inside=0.1, often_small=True),
-        "boxes": Layout((12, 24), (0.1, 0.9), 1.1, 0.2, powers=(8.0,), inside=0.1, often_small=True),
-        "objects": Layout((1, 2), (0.35, 0.85), 0.25, 0.6, powers=(2.0, 4.0), wavy=0.15, inside=0.9, alike=0.5),
-        "scenes": Layout((3, 6), (0.25, 0.9), 0.9, 0.3, powers=(2.0, 8.0), wavy=0.15, inside=0.4, texture=0.1),
-        "groups": Layout((4, 10), (0.15, 0.4), 0.95, 0.7, wavy=0.1, inside=0.8, alike=0.85),
-        "grains": Layout((20, 30), (0.05, 0.14), 1.0, 0.7, alike=0.7),
-        "strokes": Layout((5, 14), (0.3, 0.9), 0.8, 0.06, powers=(4.0,), alike=0.6),
+        "leaves": Layout((14, 24), (0.12, 0.9), 1.1, 0.4, powers=(2.0, 8.0), wavy=0.1, often_small=True),
+        "objects": Layout((1, 2), (0.35, 0.95), 0.25, 0.6, powers=(2.0, 4.0), wavy=0.15, inside=0.9, alike=0.5),
+        "scenes": Layout((3, 6), (0.3, 1.0), 0.9, 0.3, powers=(2.0, 8.0), wavy=0.15, inside=0.3),
+        "groups": Layout((4, 8), (0.2, 0.4), 0.95, 0.7, wavy=0.1, inside=0.8, alike=0.85),
+        "grains": Layout((12, 20), (0.08, 0.16), 1.0, 0.7, alike=0.85),
+        "strokes": Layout((3, 9), (0.4, 1.2), 0.8, 0.12, powers=(4.0,), alike=0.8),
         "clouds": Layout((0, 2), (0.5, 1.2), 0.9, 0.5, wavy=0.2, texture=0.3),
-        "tissue": Layout((6, 16), (0.1, 0.5), 1.1, 0.4, wavy=0.3, inside=0.5, texture=0.25, alike=0.6),
-        "frames": Layout(
-            (1, 3), (0.5, 1.1), 0.4, 0.4, powers=(4.0, 8.0), wavy=0.05, inside=1.0, texture=0.1, alike=0.3
-        ),
+        "tissue": Layout((6, 12), (0.2, 0.5), 1.1, 0.4, wavy=0.3, inside=0.5, texture=0.2, alike=0.6),
     }
 )
 
@@ -157,12 +155,14 @@ def placed(layout: Layout, images: int, size: int, rng: np.random.Generator) -> 
     radius = low + quantile * (high - low)
     if layout.often_small:
         radius = (low**-2 + quantile * (high**-2 - low**-2)) ** -0.5  # radii r as frequent as r^-3
+    radius = radius.clamp(min=FINEST_RADIUS * 2 / size)
     slim, angle = even(rng, (layout.slim, 1), images), even(rng, (0, torch.pi), images)[..., None]
     centre = torch.from_numpy(rng.uniform(-layout.spread, layout.spread, (images, 2))).float()[..., None, None]
     x, y = (grid(size) - centre).unbind(1)
     along = (x * angle.cos() + y * angle.sin()) / radius[..., None]
-    across = (y * angle.cos() - x * angle.sin()) / (radius * slim)[..., None]
-    return torch.stack([along, across], 1), radius * slim * size / 2
+    width = (radius * slim).clamp(min=FINEST_RADIUS * 2 / size)
+    across = (y * angle.cos() - x * angle.sin()) / width[..., None]
+    return torch.stack([along, across], 1), width * size / 2
 
 
 def outline(layout: Layout, place: Tensor, rng: np.random.Generator) -> Tensor:

@@ -223,7 +223,7 @@ def test_grey_public_images_beside_private_ones_in_colour_are_warned_of(tmp_path
 def test_beside_images_in_colour_the_public_ones_are_shapes_unless_someone_names_others(tmp_path):
     private = f"data.private={folder(tmp_path / 'colour', side=16, mode='RGB')}"
     settings, facts, _ = settle(private)
-    assert settings.data.public == "shapes" and facts.public_classes == 10
+    assert settings.data.public == "shapes" and facts.public_classes == 8
     assert settle(private, "data.channels=1")[0].data.public == "glyphs"
     for named in ("data.public=glyphs", "data.public_classes=[a,b]"):
         assert settle(private, named)[0].data.public == "glyphs"

@@ -43,9 +43,9 @@ def in_common(pixels: np.ndarray) -> float:
 
 
 def test_shape_order_and_classes(shapes):
-    assert shapes.pixels.shape == (10 * EACH, 3, SIZE, SIZE) and shapes.pixels.dtype == np.uint8
+    assert shapes.pixels.shape == (8 * EACH, 3, SIZE, SIZE) and shapes.pixels.dtype == np.uint8
     assert shapes.classes == tuple(LAYOUTS)
-    assert shapes.labels.tolist() == [label for label in range(10) for _ in range(EACH)]
+    assert shapes.labels.tolist() == [label for label in range(8) for _ in range(EACH)]
 
 
 def test_a_seed_fixes_the_images_and_another_changes_them(shapes):
@@ -63,7 +63,7 @@ def test_ways_of_laying_out_can_be_told_apart(shapes):
     seen = np.concatenate([np.log(amplitudes(shapes.pixels) + 1e-3), shapes.pixels.std((2, 3))], 1)
     reader = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
     reader.fit(seen[::2], shapes.labels[::2])
-    assert reader.score(seen[1::2], shapes.labels[1::2]) > 0.3  # chance is .1; a CNN sees more than a spectrum
+    assert reader.score(seen[1::2], shapes.labels[1::2]) > 0.3  # chance is .125; a CNN sees more than a spectrum
 
 
 def test_they_are_as_rough_and_as_dull_as_photographs(shapes, crops):
@@ -76,11 +76,11 @@ def test_they_are_as_rough_and_as_dull_as_photographs(shapes, crops):
 def test_as_a_source_they_come_at_any_size_and_grey_where_asked():
     facts = describe("shapes", Reading(part="all"))
     assert (facts.records, facts.channels, facts.height, facts.classes) == (20_000, 3, 32, tuple(LAYOUTS))
-    assert load("shapes", Reading(part="all", size=20, shapes_per_class=2)).pixels.shape == (20, 3, 20, 20)
+    assert load("shapes", Reading(part="all", size=20, shapes_per_class=2)).pixels.shape == (16, 3, 20, 20)
     grey = load("shapes", Reading(part="all", size=16, channels=1, shapes_per_class=3, only=("objects", "grains")))
     assert grey.pixels.shape == (6, 1, 16, 16) and grey.classes == ("objects", "grains")
 
 
 def test_they_mix_with_others():
     mixed = load("digits+shapes", Reading(part="all", size=8, channels=1, shapes_per_class=1))
-    assert mixed.classes[9:11] == ("digits:9", "shapes:leaves") and len(mixed) == 1797 + 10
+    assert mixed.classes[9:11] == ("digits:9", "shapes:leaves") and len(mixed) == 1797 + 8
