@@ -69,7 +69,7 @@ def test_ways_of_laying_out_can_be_told_apart(shapes):
 def test_they_are_as_rough_and_as_dull_as_photographs(shapes, crops):
     rings = np.log(np.arange(1, SIZE // 2 + 1))
     drawn, real = (linregress(rings, np.log(amplitudes(one)).mean(0)).slope for one in (shapes.pixels, crops))
-    assert drawn == pytest.approx(real, abs=0.4) and real < -1
+    assert drawn == pytest.approx(real, abs=0.5) and real < -1  # a little smoother: specks are left out
     assert in_common(shapes.pixels) == pytest.approx(in_common(crops), abs=0.15)
 
 
