@@ -45,6 +45,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
+from sfumato.recipe.stage_costs import STROKES
 from sfumato.settings import Settings
 from sfumato.turns import training_name
 from sfumato.unfit_settings import refuse_selection, refuse_unfit, refuse_unfit_plan
@@ -94,7 +95,9 @@ def preflight(
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
-    data = _with_colours(data, private.channels)
+    letters = _letters(data) if channels == 1 else ()
+    if _by_default(data) and channels > 1:
+        data = data.model_copy(update={"public": SHAPES})
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
         raise BadInput(
@@ -131,6 +134,7 @@ def preflight(
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
+        *letters,
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -312,10 +316,19 @@ def colourless(public: str, colours: int, channels: int) -> tuple[str, ...]:
     )
 
 
-def _with_colours(data: Data, channels: int) -> Data:
-    """`shapes` beside private images in colour where nobody has said which images are public."""
-    named_by_someone = "public" in data.model_fields_set or data.public_classes or data.public_without
-    return data if named_by_someone or channels == 1 else data.model_copy(update={"public": SHAPES})
+def _by_default(data: Data) -> bool:
+    """Whether nobody has said which images are public."""
+    return not ("public" in data.model_fields_set or data.public_classes or data.public_without)
+
+
+def _letters(data: Data) -> tuple[str, ...]:
+    """A warning where letters are public because nobody named others, and the private images may be anything."""
+    if not _by_default(data) or set(sources.parts_of(data.private)) <= STROKES:
+        return ()
+    return (
+        f"data.public names no images, so that rendered letters are public, which suit writing: for grey images of anything else name some that "
+        f"resemble them, or --set data.public={SHAPES}",
+    )
 
 
 def placed(data: Data, data_folder: str) -> Data:

@@ -31,7 +31,7 @@ from sfumato.sources import parts_of
 VIEW_SECONDS = 2e-4
 """Seconds per view of the extractor, its encoder included; on a CPU."""
 
-STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
+STROKES = frozenset({"digits", "emnist-letters", "glyphs", "kmnist", "mnist", "omniglot"})
 """Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 
 USUAL_EPSILON = 10.0

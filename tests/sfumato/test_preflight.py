@@ -55,7 +55,8 @@ def test_a_side_without_a_name_is_named(side):
 
 
 def test_settling_twice_changes_nothing_more(tmp_path):
-    settled = settle(f"data.private={folder(tmp_path / 'a')}", "fine_tuning.batch=4", "data.held_out=0.5")
+    private = f"data.private={folder(tmp_path / 'a')}"
+    settled = settle(private, "data.public=glyphs", "fine_tuning.batch=4", "data.held_out=0.5")
     assert preflight(settled[0]) == settled
 
 
@@ -78,7 +79,7 @@ def test_auto_takes_the_delta_of_the_budget_where_one_binds():
 def test_the_delta_of_a_few_records_is_below_one_over_them_and_still_warned_of(tmp_path):
     """A class of a few pictures had a delta of .1 and more without a word."""
     few = ["data.held_out=0.1", "fine_tuning.batch=2", f"data.private={folder(tmp_path / 'few', each=4)}"]
-    settings, facts, warnings = settle(*few)
+    settings, facts, warnings = settle(*few, "data.public=glyphs")
     assert 0.1 < settings.privacy.delta < 1 / facts.records
     assert len(warnings) == 1 and f"above {LARGE_DELTA:g}" in warnings[0]
 
@@ -217,16 +218,21 @@ def test_grey_public_images_beside_private_ones_in_colour_are_warned_of(tmp_path
         assert "are grey and the private ones in colour" in warning and "data.public=shapes" in warning
     for public in ("shapes", colour, f"{grey}+shapes"):
         assert not [stated for stated in settle(private, f"data.public={public}")[2] if "grey" in stated]
-    assert not [stated for stated in settle(private, "data.channels=1")[2] if "grey" in stated]
+    assert not [stated for stated in settle(private, "data.channels=1")[2] if "in colour" in stated]
 
 
 def test_beside_images_in_colour_the_public_ones_are_shapes_unless_someone_names_others(tmp_path):
     private = f"data.private={folder(tmp_path / 'colour', side=16, mode='RGB')}"
     settings, facts, _ = settle(private)
     assert settings.data.public == "shapes" and facts.public_classes == 8
-    assert settle(private, "data.channels=1")[0].data.public == "glyphs"
+    settings, _, warnings = settle(private, "data.channels=1")
+    assert settings.data.public == "glyphs"
+    assert "rendered letters are public, which suit writing" in warnings[-1] and "data.public=shapes" in warnings[-1]
     for named in ("data.public=glyphs", "data.public_classes=[a,b]"):
         assert settle(private, named)[0].data.public == "glyphs"
+    assert not settle("data.private=digits")[2] and not [
+        w for w in settle(private, "data.public=shapes")[2] if "letters" in w
+    ]
 
 
 def test_public_images_that_are_much_smaller_are_warned_of_or_refused(tmp_path):
