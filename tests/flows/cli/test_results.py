@@ -123,7 +123,13 @@ def test_who_names_none_is_asked_or_told_that_the_model_cannot_draw(publish_mode
 
 def test_a_run_that_would_publish_without_a_licence_does_not_begin(sfumato, tmp_path):
     scans = write_classes(tmp_path / "scans", {"a": 80, "b": 80})
-    changes = [f"data.private={scans}", "recipe.kind=none", "evaluation.features=cnn", "network.kind=mlp"]
+    changes = [
+        f"data.private={scans}",
+        "data.public=glyphs",
+        "recipe.kind=none",
+        "evaluation.features=cnn",
+        "network.kind=mlp",
+    ]
     how = [part for change in changes for part in ("--set", change)]
     assert sfumato("run", "dp-sgd", *how, "--dry-run", "--publish").is_one_line("no licence", "release.licence=")
     publish = ("--dry-run", "--publish", "--licence")
