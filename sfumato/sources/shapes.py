@@ -26,8 +26,8 @@ SMALLEST = 8
 CHUNK = 256
 """Images drawn at once; small enough for the cache."""
 
-TONES = (0.1, 0.95)
-"""Range of a ground's grey level; black is 0 and white 1."""
+TONES = (-0.2, 1.2)
+"""Range of a ground's grey level before it is cut off at 0, black, and 1, white: of many real images the ground is one of the two."""
 TINT = 0.1
 """Spread of a ground's channels around its grey level: most real images are dull."""
 CONTRAST = (0.05, 0.45)
@@ -140,12 +140,14 @@ def with_shape(layout: Layout, pixels: Tensor, palette: Palette, rng: np.random.
     """Each image with one more shape on it, and in some a smaller one inside that."""
     images, size = len(pixels), pixels.shape[-1]
     place, radius = placed(layout, images, size, rng)
-    colour = palette.ground + layout.alike * palette.shared + (1 - layout.alike) * difference(rng, palette.contrast)
+    own = layout.alike * palette.shared + (1 - layout.alike) * difference(rng, palette.contrast)
+    colour = reflected(palette.ground + own)
     pixels = pixels + cover(outline(layout, place, rng), radius, palette) * (with_light(rng, colour, place) - pixels)
     core, inner = even(rng, CORE, images), torch.from_numpy(rng.random(images) < layout.inside)
     place = (place - normal(rng, ECCENTRIC, images, 2)[..., None, None]) / core[..., None, None]
     covered = cover(place.square().sum(1, keepdim=True).sqrt(), radius * core, palette) * inner[:, None, None, None]
-    return pixels + covered * (with_light(rng, colour + difference(rng, palette.contrast), place) - pixels)
+    other = reflected(colour + difference(rng, palette.contrast))
+    return pixels + covered * (with_light(rng, other, place) - pixels)
 
 
 def placed(layout: Layout, images: int, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -194,6 +196,11 @@ def with_light(rng: np.random.Generator, colour: Tensor, place: Tensor) -> Tenso
 def difference(rng: np.random.Generator, contrast: Tensor) -> Tensor:
     """Differences of colours `[n, 3]`: mostly of all channels together."""
     return contrast * dulled(normal(rng, 1, len(contrast), 4))
+
+
+def reflected(colours: Tensor) -> Tensor:
+    """Colours beyond black and white as far on this side of them, so that what lies on a black ground is seen."""
+    return 1 - (1 - colours.abs()).abs()
 
 
 def dulled(values: Tensor) -> Tensor:
