@@ -63,7 +63,7 @@ def open_shapes(reading: Reading) -> Catalogue:
 
     size, per_class = reading.size or SHAPES_SIDE, reading.shapes_per_class
     shapes.check_request(per_class, size)
-    facts = SourceFacts("shapes", per_class * len(shapes.LAYOUTS), tuple(shapes.LAYOUTS), 3, size, size)
+    facts = SourceFacts("shapes", per_class * len(shapes.ARRANGEMENTS), tuple(shapes.ARRANGEMENTS), 3, size, size)
 
     def records() -> Iterator[Record]:
         drawn = shapes.render_shapes(per_class, size, reading.seed)
@@ -71,6 +71,6 @@ def open_shapes(reading: Reading) -> Catalogue:
             yield Record(f"shapes[{i}]", pixels.transpose(1, 2, 0), int(label))
 
     def labels() -> Iterator[tuple[int, str]]:
-        return ((label, "") for label in range(len(shapes.LAYOUTS)) for _ in range(per_class))
+        return ((label, "") for label in range(len(shapes.ARRANGEMENTS)) for _ in range(per_class))
 
     return Catalogue(facts, records, has_parts=False, labels=labels)

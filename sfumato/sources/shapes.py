@@ -53,7 +53,7 @@ ECCENTRIC = 0.15
 
 
 @dataclass(frozen=True)
-class Layout:
+class Arrangement:
     """A class of images: how many shapes, how large, how formed. Lengths are shares of half the image's side."""
 
     shapes: tuple[int, int]
@@ -77,16 +77,16 @@ class Layout:
     """Whether radii follow a power law, as those of leaves at all distances do; otherwise all are as frequent."""
 
 
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+ARRANGEMENTS: Mapping[str, Arrangement] = MappingProxyType(
     {
-        "leaves": Layout((14, 24), (0.12, 0.9), 1.1, 0.4, powers=(2.0, 8.0), wavy=0.1, often_small=True),
-        "objects": Layout((1, 2), (0.35, 0.95), 0.25, 0.6, powers=(2.0, 4.0), wavy=0.15, inside=0.9, alike=0.5),
-        "scenes": Layout((3, 6), (0.3, 1.0), 0.9, 0.3, powers=(2.0, 8.0), wavy=0.15, inside=0.3),
-        "groups": Layout((4, 8), (0.2, 0.4), 0.95, 0.7, wavy=0.1, inside=0.8, alike=0.85),
-        "grains": Layout((12, 20), (0.08, 0.16), 1.0, 0.7, alike=0.85),
-        "strokes": Layout((3, 9), (0.4, 1.2), 0.8, 0.12, powers=(4.0,), alike=0.8),
-        "clouds": Layout((0, 2), (0.5, 1.2), 0.9, 0.5, wavy=0.2, texture=0.3),
-        "tissue": Layout((6, 12), (0.2, 0.5), 1.1, 0.4, wavy=0.3, inside=0.5, texture=0.2, alike=0.6),
+        "leaves": Arrangement((14, 24), (0.12, 0.9), 1.1, 0.4, powers=(2.0, 8.0), wavy=0.1, often_small=True),
+        "objects": Arrangement((1, 2), (0.35, 0.95), 0.25, 0.6, powers=(2.0, 4.0), wavy=0.15, inside=0.9, alike=0.5),
+        "scenes": Arrangement((3, 6), (0.3, 1.0), 0.9, 0.3, powers=(2.0, 8.0), wavy=0.15, inside=0.3),
+        "groups": Arrangement((4, 8), (0.2, 0.4), 0.95, 0.7, wavy=0.1, inside=0.8, alike=0.85),
+        "grains": Arrangement((12, 20), (0.08, 0.16), 1.0, 0.7, alike=0.85),
+        "strokes": Arrangement((3, 9), (0.4, 1.2), 0.8, 0.12, powers=(4.0,), alike=0.8),
+        "clouds": Arrangement((0, 2), (0.5, 1.2), 0.9, 0.5, wavy=0.2, texture=0.3),
+        "tissue": Arrangement((6, 12), (0.2, 0.5), 1.1, 0.4, wavy=0.3, inside=0.5, texture=0.2, alike=0.6),
     }
 )
 
@@ -105,14 +105,16 @@ class Palette(NamedTuple):
 
 
 def render_shapes(per_class: int, size: int, seed: int) -> ImageSet:
-    """`per_class` images of each class of `LAYOUTS`, in their order; `[n, 3, size, size]`."""
+    """`per_class` images of each class of `ARRANGEMENTS`, in their order; `[n, 3, size, size]`."""
     check_request(per_class, size)
     pixels = []
-    for layout, rng in zip(LAYOUTS.values(), np.random.default_rng(seed).spawn(len(LAYOUTS)), strict=True):
+    for arrangement, rng in zip(
+        ARRANGEMENTS.values(), np.random.default_rng(seed).spawn(len(ARRANGEMENTS)), strict=True
+    ):
         for first in range(0, per_class, CHUNK):
-            drawn = draw(layout, min(CHUNK, per_class - first), size, rng)
+            drawn = draw(arrangement, min(CHUNK, per_class - first), size, rng)
             pixels.append(drawn.clamp(0, 1).mul(255).round().to(torch.uint8))
-    return ImageSet(torch.cat(pixels).numpy(), np.repeat(np.arange(len(LAYOUTS)), per_class), tuple(LAYOUTS))
+    return ImageSet(torch.cat(pixels).numpy(), np.repeat(np.arange(len(ARRANGEMENTS)), per_class), tuple(ARRANGEMENTS))
 
 
 def check_request(per_class: int, size: int) -> None:
@@ -123,43 +125,47 @@ def check_request(per_class: int, size: int) -> None:
         raise BadInput(f"shapes of {size}x{size} pixels cannot be told apart; use data.size={SMALLEST} or more")
 
 
-def draw(layout: Layout, images: int, size: int, rng: np.random.Generator) -> Tensor:
+def draw(arrangement: Arrangement, images: int, size: int, rng: np.random.Generator) -> Tensor:
     """Images of one class, `[images, 3, size, size]`, of which few values lie outside of 0..1."""
     ground = (even(rng, TONES, images) + normal(rng, TINT, images, 3)).clamp(0, 1)
     contrast = even(rng, CONTRAST, images)
     palette = Palette(ground, difference(rng, contrast), contrast, even(rng, HARDNESS, images))
     pixels = with_light(rng, ground, grid(size).expand(images, 2, size, size))
-    counts = torch.from_numpy(rng.integers(*layout.shapes, endpoint=True, size=images))
-    for layer in range(layout.shapes[1]):
+    counts = torch.from_numpy(rng.integers(*arrangement.shapes, endpoint=True, size=images))
+    for layer in range(arrangement.shapes[1]):
         there = counts > layer
-        pixels[there] = with_shape(layout, pixels[there], palette.of(there), rng)
-    return pixels + texture(rng, images, size) * even(rng, (0, layout.texture), images)[..., None, None]
+        pixels[there] = with_shape(arrangement, pixels[there], palette.of(there), rng)
+    return pixels + texture(rng, images, size) * even(rng, (0, arrangement.texture), images)[..., None, None]
 
 
-def with_shape(layout: Layout, pixels: Tensor, palette: Palette, rng: np.random.Generator) -> Tensor:
+def with_shape(arrangement: Arrangement, pixels: Tensor, palette: Palette, rng: np.random.Generator) -> Tensor:
     """Each image with one more shape on it, and in some a smaller one inside that."""
     images, size = len(pixels), pixels.shape[-1]
-    place, radius = placed(layout, images, size, rng)
-    own = layout.alike * palette.shared + (1 - layout.alike) * difference(rng, palette.contrast)
+    place, radius = placed(arrangement, images, size, rng)
+    own = arrangement.alike * palette.shared + (1 - arrangement.alike) * difference(rng, palette.contrast)
     colour = reflected(palette.ground + own)
-    pixels = pixels + cover(outline(layout, place, rng), radius, palette) * (with_light(rng, colour, place) - pixels)
-    core, inner = even(rng, CORE, images), torch.from_numpy(rng.random(images) < layout.inside)
+    pixels = pixels + cover(outline(arrangement, place, rng), radius, palette) * (
+        with_light(rng, colour, place) - pixels
+    )
+    core, inner = even(rng, CORE, images), torch.from_numpy(rng.random(images) < arrangement.inside)
     place = (place - normal(rng, ECCENTRIC, images, 2)[..., None, None]) / core[..., None, None]
     covered = cover(place.square().sum(1, keepdim=True).sqrt(), radius * core, palette) * inner[:, None, None, None]
     other = reflected(colour + difference(rng, palette.contrast))
     return pixels + covered * (with_light(rng, other, place) - pixels)
 
 
-def placed(layout: Layout, images: int, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def placed(arrangement: Arrangement, images: int, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Where pixels lie seen from a shape, in its radii along and across it `[n, 2, h, w]`, and its smallest radius in pixels `[n, 1]`."""
-    low, high = layout.radius
+    low, high = arrangement.radius
     quantile = torch.from_numpy(rng.random((images, 1))).float()
     radius = low + quantile * (high - low)
-    if layout.often_small:
+    if arrangement.often_small:
         radius = (low**-2 + quantile * (high**-2 - low**-2)) ** -0.5  # radii r as frequent as r^-3
     radius = radius.clamp(min=FINEST_RADIUS * 2 / size)
-    slim, angle = even(rng, (layout.slim, 1), images), even(rng, (0, torch.pi), images)[..., None]
-    centre = torch.from_numpy(rng.uniform(-layout.spread, layout.spread, (images, 2))).float()[..., None, None]
+    slim, angle = even(rng, (arrangement.slim, 1), images), even(rng, (0, torch.pi), images)[..., None]
+    centre = torch.from_numpy(rng.uniform(-arrangement.spread, arrangement.spread, (images, 2))).float()[
+        ..., None, None
+    ]
     x, y = (grid(size) - centre).unbind(1)
     along = (x * angle.cos() + y * angle.sin()) / radius[..., None]
     width = (radius * slim).clamp(min=FINEST_RADIUS * 2 / size)
@@ -167,14 +173,14 @@ def placed(layout: Layout, images: int, size: int, rng: np.random.Generator) -> 
     return torch.stack([along, across], 1), width * size / 2
 
 
-def outline(layout: Layout, place: Tensor, rng: np.random.Generator) -> Tensor:
+def outline(arrangement: Arrangement, place: Tensor, rng: np.random.Generator) -> Tensor:
     """How far from the centre a pixel lies, 1 at the rim; `[n, 1, h, w]`."""
-    power = float(rng.choice(layout.powers))
+    power = float(rng.choice(arrangement.powers))
     far = place.abs().pow(power).sum(1, keepdim=True).pow(1 / power)
-    if layout.wavy:
+    if arrangement.wavy:
         around = torch.atan2(place[:, 1:], place[:, :1])
         for waves in WAVES:
-            height = normal(rng, layout.wavy / len(WAVES) ** 0.5, len(place), 1)[..., None, None]
+            height = normal(rng, arrangement.wavy / len(WAVES) ** 0.5, len(place), 1)[..., None, None]
             far = far * (
                 1 + height * (waves * around + even(rng, (0, 2 * torch.pi), len(place))[..., None, None]).cos()
             )

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sfumato.sources import Reading, describe, load
-from sfumato.sources.shapes import LAYOUTS, render_shapes
+from sfumato.sources.shapes import ARRANGEMENTS, render_shapes
 
 SIZE, EACH = 32, 60
 
@@ -44,7 +44,7 @@ def in_common(pixels: np.ndarray) -> float:
 
 def test_shape_order_and_classes(shapes):
     assert shapes.pixels.shape == (8 * EACH, 3, SIZE, SIZE) and shapes.pixels.dtype == np.uint8
-    assert shapes.classes == tuple(LAYOUTS)
+    assert shapes.classes == tuple(ARRANGEMENTS)
     assert shapes.labels.tolist() == [label for label in range(8) for _ in range(EACH)]
 
 
@@ -75,7 +75,7 @@ def test_they_are_as_rough_and_as_dull_as_photographs(shapes, crops):
 
 def test_as_a_source_they_come_at_any_size_and_grey_where_asked():
     facts = describe("shapes", Reading(part="all"))
-    assert (facts.records, facts.channels, facts.height, facts.classes) == (20_000, 3, 32, tuple(LAYOUTS))
+    assert (facts.records, facts.channels, facts.height, facts.classes) == (20_000, 3, 32, tuple(ARRANGEMENTS))
     assert load("shapes", Reading(part="all", size=20, shapes_per_class=2)).pixels.shape == (16, 3, 20, 20)
     grey = load("shapes", Reading(part="all", size=16, channels=1, shapes_per_class=3, only=("objects", "grains")))
     assert grey.pixels.shape == (6, 1, 16, 16) and grey.classes == ("objects", "grains")
