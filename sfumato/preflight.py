@@ -98,6 +98,7 @@ def preflight(
     letters = _letters(data) if channels == 1 else ()
     if _by_default(data) and channels > 1:
         data = data.model_copy(update={"public": SHAPES})
+        _refuse_same(data)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
         raise BadInput(

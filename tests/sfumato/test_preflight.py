@@ -228,6 +228,7 @@ def test_beside_images_in_colour_the_public_ones_are_shapes_unless_someone_names
     settings, _, warnings = settle(private, "data.channels=1")
     assert settings.data.public == "glyphs"
     assert "rendered letters are public, which suit writing" in warnings[-1] and "data.public=shapes" in warnings[-1]
+    assert "public images must not come from" in refusal("data.private=shapes")
     for named in ("data.public=glyphs", "data.public_classes=[a,b]"):
         assert settle(private, named)[0].data.public == "glyphs"
     assert not settle("data.private=digits")[2] and not [
