@@ -183,7 +183,7 @@ class Data(Section):
     glyphs: Literal["letters", "digits", "both"] = "letters"
     """Which characters `glyphs` renders. Digits beside private digits tell the public model what it should learn from the private
     side; whoever chooses them should say so."""
-    shapes_per_class: int = Field(default=2500, ge=1)
+    shapes_per_class: Annotated[int, Field(ge=1), LATER] = 2500
     """Drawn images of each of the eight classes of `shapes`."""
 
     def decoding(self, side: Literal["private", "public"]) -> Decoding:
