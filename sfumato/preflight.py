@@ -95,7 +95,6 @@ def preflight(
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
-    letters = _letters(data) if channels == 1 else ()
     if _by_default(data) and channels > 1:
         data = data.model_copy(update={"public": SHAPES})
         _refuse_same(data)
@@ -135,7 +134,7 @@ def preflight(
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
-        *letters,
+        *_letters(data, channels),
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -322,9 +321,9 @@ def _by_default(data: Data) -> bool:
     return not ("public" in data.model_fields_set or data.public_classes or data.public_without)
 
 
-def _letters(data: Data) -> tuple[str, ...]:
-    """A warning where letters are public because nobody named others, and the private images may be anything."""
-    if not _by_default(data) or set(sources.parts_of(data.private)) <= STROKES:
+def _letters(data: Data, channels: int) -> tuple[str, ...]:
+    """A warning where letters are public because nobody named others, and the private images may be anything in grey."""
+    if channels > 1 or not _by_default(data) or set(sources.parts_of(data.private)) <= STROKES:
         return ()
     return (
         f"data.public names no images, so that rendered letters are public, which suit writing: for grey images of anything else name some that "

@@ -32,7 +32,7 @@ VIEW_SECONDS = 2e-4
 """Seconds per view of the extractor, its encoder included; on a CPU."""
 
 STROKES = frozenset({"digits", "emnist-letters", "glyphs", "kmnist", "mnist", "omniglot"})
-"""Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
+"""Images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 
 USUAL_EPSILON = 10.0
 """The time of the public half is computed for this target, whatever the actual one, so that runs at other targets reuse the public half."""

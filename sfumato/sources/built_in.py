@@ -1,10 +1,11 @@
 """Sources that need no file: scikit-learn's digits, glyphs (see `sfumato.sources.glyphs`) and shapes (`sfumato.sources.shapes`)."""
 
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from sfumato.images import ImageSet
 from sfumato.sources.catalogue import Catalogue, Part, Reading, Record, SourceFacts
 
 BUILT_IN = ("digits", "glyphs", "shapes")
@@ -45,16 +46,7 @@ def open_glyphs(reading: Reading) -> Catalogue:
     characters = glyphs.LETTERS if reading.characters is None else reading.characters
     glyphs.check_request(characters, per_class, size)
     facts = SourceFacts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
-
-    def records() -> Iterator[Record]:
-        drawn = glyphs.render_glyphs(characters, per_class, size, reading.seed)
-        for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
-            yield Record(f"glyphs[{i}]", pixels.transpose(1, 2, 0), int(label))
-
-    def labels() -> Iterator[tuple[int, str]]:
-        return ((label, "") for label in range(len(characters)) for _ in range(per_class))
-
-    return Catalogue(facts, records, has_parts=False, labels=labels)
+    return _drawn(facts, lambda: glyphs.render_glyphs(characters, per_class, size, reading.seed))
 
 
 def open_shapes(reading: Reading) -> Catalogue:
@@ -63,14 +55,21 @@ def open_shapes(reading: Reading) -> Catalogue:
 
     size, per_class = reading.size or SHAPES_SIDE, reading.shapes_per_class
     shapes.check_request(per_class, size)
-    facts = SourceFacts("shapes", per_class * len(shapes.ARRANGEMENTS), tuple(shapes.ARRANGEMENTS), 3, size, size)
+    names = tuple(shapes.ARRANGEMENTS)
+    facts = SourceFacts("shapes", per_class * len(names), names, 3, size, size)
+    return _drawn(facts, lambda: shapes.render_shapes(per_class, size, reading.seed))
+
+
+def _drawn(facts: SourceFacts, render: Callable[[], ImageSet]) -> Catalogue:
+    """A source whose images are drawn when they are asked for, as many of each class, in the order of the classes."""
 
     def records() -> Iterator[Record]:
-        drawn = shapes.render_shapes(per_class, size, reading.seed)
-        for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
-            yield Record(f"shapes[{i}]", pixels.transpose(1, 2, 0), int(label))
+        images = render()
+        for i, (pixels, label) in enumerate(zip(images.pixels, images.labels, strict=True)):
+            yield Record(f"{facts.source}[{i}]", pixels.transpose(1, 2, 0), int(label))
 
     def labels() -> Iterator[tuple[int, str]]:
-        return ((label, "") for label in range(len(shapes.ARRANGEMENTS)) for _ in range(per_class))
+        each = facts.records // len(facts.classes)
+        return ((label, "") for label in range(len(facts.classes)) for _ in range(each))
 
     return Catalogue(facts, records, has_parts=False, labels=labels)
