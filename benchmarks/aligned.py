@@ -47,7 +47,9 @@ def main() -> None:
     """Run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--on", dest="target", choices=[DIGITS, *TARGETS], default=DIGITS, help="the private set")
-    parser.add_argument("--method", nargs="+", default=list(TAUGHT))
+    parser.add_argument(
+        "--method", nargs="*", default=list(TAUGHT), help="those to pair (nothing after it: the judge alone)"
+    )
     parser.add_argument("--epsilon", type=float, nargs="+", default=[10.0, 1.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=10.0, help="what the recipe may take, but on the digits")
@@ -59,6 +61,10 @@ def main() -> None:
         "--home", type=Path, default=CHECKOUT / "sfumato-home" / "benchmarks", help="where runs are kept"
     )
     arguments = parser.parse_args()
+    if arguments.no_judge and not arguments.method:
+        parser.error(
+            "without methods and without a judge there is nothing to pair: name methods, or leave --no-judge out"
+        )
     kind = DIGITS if arguments.target == DIGITS else ""
     data = set_up(arguments)
     from artifacts.reports.comparison import certified
@@ -97,7 +103,9 @@ def conditions(grid: Any, methods: Sequence[str], judge: str | None = USES[0]) -
     from flows.pairs import paired
 
     alone, judged = moments_alone(), f" judge.use={judge}"
-    bases = [pair.variant for pair in paired(["mechanism"], replace(grid, variants=list(methods))).pairs]
+    bases = (
+        [pair.variant for pair in paired(["mechanism"], replace(grid, variants=list(methods))).pairs] if methods else []
+    )
     uses = ["", judged] if judge else [""]
     pairs = [AblationPair(part="mechanism", variant=base + use, without=alone + use) for base in bases for use in uses]
     pairs += [AblationPair(part="judge", variant=base + judged, without=base) for base in [alone, *bases] if judge]

@@ -116,7 +116,7 @@ class Data(Section):
     public: Source = "glyphs"
     """`glyphs` (characters rendered from matplotlib's fonts, for strokes), `shapes` (random forms, colours and textures, for anything else),
     anything that `private` may be, or a mixture such as `omniglot+glyphs`, whose class names begin with the name of their source. Left out
-    beside private images in colour it is `shapes`."""
+    it is `shapes` beside private images in colour, and `glyphs+shapes` beside grey ones that are not known by name to be writing."""
     shares: tuple[float, ...] = ()
     """Shares of the sources in a public mixture, summing to 1; empty takes all that each has. A mixture with glyphs is brought to
     the height of the private images."""

@@ -50,8 +50,8 @@ from sfumato.settings import Settings
 from sfumato.turns import training_name
 from sfumato.unfit_settings import refuse_selection, refuse_unfit, refuse_unfit_plan
 
-SHAPES = "shapes"
-"""The public source that takes the place of letters beside private images in colour."""
+SHAPES, LETTERS_AND_SHAPES = "shapes", "glyphs+shapes"
+"""Public sources where nobody names any and the private images may show anything: beside images in colour, and beside grey ones."""
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
 Known = Callable[[str], Constants | None]
@@ -95,8 +95,9 @@ def preflight(
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
-    if _by_default(data) and channels > 1:
-        data = data.model_copy(update={"public": SHAPES})
+    unnamed = bool(size) and _by_default(data) and not _writing(data)  # images that are not square are refused below
+    if unnamed:
+        data = data.model_copy(update={"public": SHAPES if channels > 1 else LETTERS_AND_SHAPES})
         _refuse_same(data)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
@@ -134,7 +135,7 @@ def preflight(
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
-        *_letters(data, channels),
+        *(_drawn(data.public) if unnamed else ()),
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -317,17 +318,21 @@ def colourless(public: str, colours: int, channels: int) -> tuple[str, ...]:
 
 
 def _by_default(data: Data) -> bool:
-    """Whether nobody has said which images are public."""
-    return not ("public" in data.model_fields_set or data.public_classes or data.public_without)
+    """Whether nobody has said which images are public, nor which letters."""
+    stated = {"public", "glyphs", "glyphs_per_class"} & data.model_fields_set
+    return not (stated or data.public_classes or data.public_without)
 
 
-def _letters(data: Data, channels: int) -> tuple[str, ...]:
-    """A warning where letters are public because nobody named others, and the private images may be anything in grey."""
-    if channels > 1 or not _by_default(data) or set(sources.parts_of(data.private)) <= STROKES:
-        return ()
+def _writing(data: Data) -> bool:
+    """Whether the private images are known to be writing, by their source's name; of a folder nothing is known."""
+    return set(sources.parts_of(data.private)) <= STROKES
+
+
+def _drawn(public: str) -> tuple[str, ...]:
+    """A warning where these are public because nobody named others, and the private images may show anything."""
     return (
-        f"data.public names no images, so that rendered letters are public, which suit writing: for grey images of anything else name some that "
-        f"resemble them, or --set data.public={SHAPES}",
+        f"data.public names no images, so that {public.replace('+', ' and ')}, drawn at random, are public: images that resemble the private "
+        "ones may teach more (--set data.public=PATH); for writing, letters alone do (--set data.public=glyphs)",
     )
 
 
