@@ -17,7 +17,7 @@ from typing import Any
 from targets import TARGETS, Target, set_up
 
 from sfumato.errors import BadInput, Refused
-from tasks.runtime.environment import CHECKOUT
+from tasks.runtime.environment import CHECKOUT, configure
 
 DIGITS = Target(
     "a sixth of the 60,000 stand-in digits (`benchmarks/stand_in.py`), 28x28",
@@ -34,6 +34,8 @@ SETS = {
     ),
 }
 """Private sets, by the names of the rows."""
+NAMED = {"photographs": "{data}/tiny-imagenet-32"}
+"""Public sources beside those that the program knows."""
 SOURCES = ("glyphs", "shapes", "glyphs+shapes")
 JUDGED = ("evaluation.classifiers=fast", "evaluation.images=2000", "generation.images=2000", "evaluation.resamples=20")
 READ = {"readable": "readable", "logistic": "logistic regression", "cnn": "CNN"}
@@ -47,7 +49,10 @@ def main() -> None:
         "--private", nargs="+", choices=list(SETS), default=list(SETS), help="which sets (default: all)"
     )
     parser.add_argument(
-        "--public", nargs="+", default=list(SOURCES), help="which public sources, as data.public takes them"
+        "--public",
+        nargs="+",
+        default=list(SOURCES),
+        help="which public sources, as data.public takes them, or photographs (Tiny ImageNet)",
     )
     parser.add_argument("--digits", type=Path, default=Path("stand-in"), help="the stand-in digits (default: stand-in)")
     parser.add_argument("--minutes", type=float, default=12.0, help="what the recipe may take for a row (default: 12)")
@@ -66,10 +71,17 @@ def main() -> None:
     for private in arguments.private:
         arguments.target = private
         data = [change for change in set_up(arguments) if not change.startswith("data.public=")]
+        folder = configure().data
         if not rows:
             start_server()
         for public in arguments.public:
-            changes = [*data, f"data.public={public}", f"privacy.epsilon={arguments.epsilon}", *JUDGED, *arguments.set]
+            changes = [
+                *data,
+                f"data.public={NAMED.get(public, public).format(data=folder)}",
+                f"privacy.epsilon={arguments.epsilon}",
+                *JUDGED,
+                *arguments.set,
+            ]
             try:
                 record = synthesize(method="moments", preset="auto", changes=changes)
             except (BadInput, Refused) as error:

@@ -240,14 +240,19 @@ def select(
         agree(settings, rehearse(settings, None, shown, eyes, journal), journal, go_on)
     order = order.following(*after(plan, STAGE_SELECTION))
     event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
-    votes = journal.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
-    chosen = journal.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
+    if of := facts.sources:
+        votes = journal.stage(selection.vote_for_sources, paid=True)(order, event, facts.classes, of, backbone)
+        count = settings.selection.sources
+        chosen = journal.stage(selection.choose_sources)(shown.images, votes, of, count, settings.seed)
+    else:
+        votes = journal.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
+        chosen = journal.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
     return shown.model_copy(update={"images": chosen, "whole": shown.images})
 
 
 def paid_before(plan: Plan) -> str:
     """What a run has spent when its public half is made."""
-    return "the votes for public classes alone were" if plan.facts.selected else "nothing was"
+    return "the votes for what is public alone were" if plan.facts.selected else "nothing was"
 
 
 def agree(settings: Settings, rehearsed: Rehearsal, journal: Journal, go_on: bool, paid: str = "nothing was") -> None:

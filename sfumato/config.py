@@ -339,8 +339,15 @@ class Selection(Section):
 
     classes: int = Field(default=0, ge=0)
     """Public classes that are kept; 0 keeps all, and asks nothing."""
+    sources: Annotated[int, LATER] = Field(default=0, ge=0)
+    """Sources of a public mixture that are kept, in the place of classes: 1 of `glyphs+shapes`, say; 0 keeps all, and asks nothing."""
     share: float = Field(default=0.05, gt=0, lt=1)
     """Share of `privacy.epsilon` that the votes may cost by themselves; together with the rest they cost less."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether private records vote."""
+        return self.classes > 0 or self.sources > 0
 
 
 class Central(Section):

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sfumato import sources
+from sfumato import default_public, sources
 from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
+from sfumato.default_public import SHAPES, drawn_beside, unnamed
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
@@ -45,13 +46,11 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
-from sfumato.recipe.stage_costs import STROKES
+from sfumato.selection import fewest, sources_of
 from sfumato.settings import Settings
 from sfumato.turns import training_name
 from sfumato.unfit_settings import refuse_selection, refuse_unfit, refuse_unfit_plan
 
-SHAPES, LETTERS_AND_SHAPES = "shapes", "glyphs+shapes"
-"""Public sources where nobody names any and the private images may show anything: beside images in colour, and beside grey ones."""
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
 Known = Callable[[str], Constants | None]
@@ -95,9 +94,13 @@ def preflight(
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
-    unnamed = bool(size) and _by_default(data) and not _writing(data)  # images that are not square are refused below
-    if unnamed:
-        data = data.model_copy(update={"public": SHAPES if channels > 1 else LETTERS_AND_SHAPES})
+    records, images = (
+        whole.expected(count, held_out=data.held_out, share=data.share) for count in (whole.records, whole.images)
+    )
+    drawn = bool(size) and unnamed(data)  # images that are not square are refused below
+    if drawn:
+        settings = drawn_beside(settings.model_copy(update={"data": data}), channels, records, len(whole.classes))
+        data = settings.data
         _refuse_same(data)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
@@ -109,9 +112,7 @@ def preflight(
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     # Nobody has said that a volume is all that there is of a person.
     unit = sources.VOLUME if group == sources.VOLUME and "unit" not in data.model_fields_set else data.unit
-    records, images = (
-        whole.expected(count, held_out=data.held_out, share=data.share) for count in (whole.records, whole.images)
-    )
+    voted = sources_of(public.classes, sources.parts_of(data.public)) if settings.selection.sources else ()
     facts = Facts(
         records=records,
         classes=whole.classes,
@@ -120,7 +121,8 @@ def preflight(
         whole=whole,
         unit=unit if grouped else "",
         images=images if grouped else 0,
-        selected=settings.selection.classes,
+        selected=settings.selection.classes or settings.selection.sources * fewest(voted),
+        sources=voted,
     )
     refuse_selection(settings, facts)
     fields = {"group": group, "unit": unit, "records": whole.records, "classes": whole.classes}
@@ -135,7 +137,7 @@ def preflight(
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
-        *(_drawn(data.public) if unnamed else ()),
+        *([default_public.warning(settings)] if drawn else []),
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -314,25 +316,6 @@ def colourless(public: str, colours: int, channels: int) -> tuple[str, ...]:
     return (
         f"public images ({public!r}) are grey and the private ones in colour: what is trained on them knows no colours. Choose public images in "
         f"colour, --set data.public={SHAPES} if you have none, or make both sides grey with --set data.channels=1",
-    )
-
-
-def _by_default(data: Data) -> bool:
-    """Whether nobody has said which images are public, nor which letters."""
-    stated = {"public", "glyphs", "glyphs_per_class"} & data.model_fields_set
-    return not (stated or data.public_classes or data.public_without)
-
-
-def _writing(data: Data) -> bool:
-    """Whether the private images are known to be writing, by their source's name; of a folder nothing is known."""
-    return set(sources.parts_of(data.private)) <= STROKES
-
-
-def _drawn(public: str) -> tuple[str, ...]:
-    """A warning where these are public because nobody named others, and the private images may show anything."""
-    return (
-        f"data.public names no images, so that {public.replace('+', ' and ')}, drawn at random, are public: images that resemble the private "
-        "ones may teach more (--set data.public=PATH); for writing, letters alone do (--set data.public=glyphs)",
     )
 
 

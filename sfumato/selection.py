@@ -4,6 +4,8 @@ Behind the door each private record votes, in its own class, for the public clas
 leaves with noise (`sfumato.privacy.mechanisms.noisy_votes`). All else here is post-processing of it. With few steps a denoiser learns a part of the
 public images better than all of them.
 
+Of a mixture, whole sources may be chosen in the same way (`sources_of`, `preferred`, `joined`): letters or shapes, say, whichever the private images are nearer to.
+
 One vote a record, so that one cell of the histogram moves by 1; the paper's records vote for several classes each, and pay for that.
 """
 
@@ -16,14 +18,20 @@ from torch import Tensor
 from sfumato.backbone import Backbone
 from sfumato.held_out import positions
 from sfumato.images import ImageSet
+from sfumato.sources.identity import prefixes
 
 
-def ballot(backbone: Backbone) -> Callable[[Tensor, Tensor], Tensor]:
-    """From images `[b, c, h, w]` in [-1, 1] and their classes `[b]` to the public class that each resembles most, int64 `[b]`."""
+def ballot(backbone: Backbone, of: Sequence[int] = ()) -> Callable[[Tensor, Tensor], Tensor]:
+    """From images `[b, c, h, w]` in [-1, 1] and their classes `[b]` to the public class that each resembles most, int64 `[b]`; or to the
+    source whose classes together are likeliest, where `of` names the source of each public class."""
 
     @torch.no_grad()
     def vote(x: Tensor, y: Tensor) -> Tensor:
-        return backbone.logits(x).argmax(1)
+        likely = backbone.logits(x).softmax(1)
+        if of:
+            groups = torch.tensor(of, device=x.device).expand(len(x), -1)
+            likely = likely.new_zeros(len(x), max(of) + 1).scatter_add_(1, groups, likely)
+        return likely.argmax(1)
 
     return vote
 
@@ -43,6 +51,39 @@ def elected(votes: Tensor, count: int) -> list[int]:
             winners.append(next(option for option in wish if option not in winners))
             if len(winners) == count:
                 return sorted(winners)
+
+
+def sources_of(classes: Sequence[str], parts: tuple[str, ...]) -> tuple[int, ...]:
+    """The source of each class of a public mixture, as a position among its `parts`; empty for one source alone."""
+    if len(parts) == 1:
+        return ()
+    names = prefixes(parts)
+    return tuple(next(n for n, name in enumerate(names) if one.startswith(f"{name}:")) for one in classes)
+
+
+def fewest(of: Sequence[int]) -> int:
+    """The number of classes of the source that has fewest; 0 where there are none."""
+    return min((of.count(source) for source in set(of)), default=0)
+
+
+def preferred(votes: Tensor, count: int) -> list[int]:
+    """The `count` sources with most of the votes `[classes, options]`, those of all private classes together, in ascending order."""
+    return sorted(votes.sum(0).argsort(descending=True, stable=True)[:count].tolist())
+
+
+def joined(images: ImageSet, of: Sequence[int], into: int) -> ImageSet:
+    """The images with the classes of each source joined into so many, neighbours with neighbours: how many classes a public denoiser has does
+    not then tell which source it learnt from, and is known before the votes."""
+    ranks = {source: rank for rank, source in enumerate(dict.fromkeys(of))}
+    places = [tuple(of[:number]).count(source) for number, source in enumerate(of)]
+    numbers = [
+        ranks[source] * into + place * into // of.count(source) for source, place in zip(of, places, strict=True)
+    ]
+    members = [
+        [images.classes[old] for old, new in enumerate(numbers) if new == one] for one in range(into * len(ranks))
+    ]
+    names = tuple(some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}" for some in members)
+    return ImageSet(images.pixels, np.array(numbers)[images.labels], names)
 
 
 def chosen(images: ImageSet, classes: Sequence[int], seed: int) -> ImageSet:

@@ -124,16 +124,29 @@ def _refuse_alignment(settings: Settings, facts: Facts) -> None:
 
 def refuse_selection(settings: Settings, facts: Facts) -> None:
     """Refuse a choice of public classes that leaves none out, or without a public denoiser that would learn from them."""
-    wanted = settings.selection.classes
-    if not wanted:
+    wanted, selection = settings.selection.classes or settings.selection.sources, settings.selection
+    if not selection.asked:
         return
-    use = f"selection.classes={wanted}"
+    name = "classes" if selection.classes else "sources"
+    use = f"selection.{name}={wanted}"
     if METHODS[settings.method.name].blueprint or not settings.pretraining.steps:
         why = (
             f"method.name={settings.method.name} begins afresh" if settings.pretraining.steps else "pretraining.steps=0"
         )
-        raise BadInput(f"{use}: {why}, so that no denoiser learns from public images: use selection.classes=0")
-    if wanted >= facts.public_classes:
+        raise BadInput(f"{use}: {why}, so that no denoiser learns from public images: use selection.{name}=0")
+    if selection.classes and selection.sources:
+        raise BadInput(
+            f"{use}: selection.sources={selection.sources} chooses sources as a whole: set one of the two to 0"
+        )
+    if selection.sources and not facts.sources:
+        raise BadInput(
+            f"{use}: data.public={settings.data.public!r} is one source, and no mixture such as glyphs+shapes: use selection.sources=0"
+        )
+    if selection.sources and wanted >= len(set(facts.sources)):
+        raise BadInput(
+            f"{use} of {len(set(facts.sources))} public sources leaves none out: use fewer, or selection.sources=0"
+        )
+    if selection.classes and wanted >= facts.public_classes:
         raise BadInput(
             f"{use} of {number_of_classes(facts.public_classes)} on the public side leaves none out: use fewer, or selection.classes=0"
         )

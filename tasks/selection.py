@@ -1,4 +1,4 @@
-"""The stages that choose public classes: the votes of private records, and the images of the winners.
+"""The stages that choose public classes, or whole sources of a mixture: the votes of private records, and the images of the winners.
 
 The votes alone open the private images; what learns from the winners depends on them and is labelled so.
 """
@@ -29,16 +29,45 @@ def vote(
     backbone: PublicBackbone,
 ) -> ClassVotes:
     """Let each private record vote for the public class that the backbone takes it for, and store the noisy histogram."""
-    parents, title = [backbone, *order.refs()], "votes for public classes"
+    return _voted(context, order, event, classes, options, backbone, "votes for public classes", code_version(vote.fn))
+
+
+@stage
+def vote_for_sources(
+    context: RunContext,
+    order: SharedOrder,
+    event: DiscreteHistogram,
+    classes: tuple[str, ...],
+    of: tuple[int, ...],
+    backbone: PublicBackbone,
+) -> ClassVotes:
+    """Let each private record vote for the public source, `of` each public class, that it is nearest to, and store the noisy histogram."""
+    code = code_version(vote_for_sources.fn)
+    return _voted(context, order, event, classes, len(set(of)), backbone, "votes for public sources", code, of)
+
+
+def _voted(
+    context: RunContext,
+    order: SharedOrder,
+    event: DiscreteHistogram,
+    classes: tuple[str, ...],
+    options: int,
+    backbone: PublicBackbone,
+    title: str,
+    code: str,
+    of: tuple[int, ...] = (),
+) -> ClassVotes:
+    """Ask the private records, and store the noisy histogram."""
+    parents = [backbone, *order.refs()]
     with draft_of(ClassVotes, title, context, parents=parents, params=event.model_dump()) as draft:
-        device, code = device_of(order.machine), code_version(vote.fn)
+        device = device_of(order.machine)
         reader = serialization.load_backbone(draft.open(backbone), device)
         with where().ledger() as ledger:
             access = order.access(ledger, context, stage=STAGE_SELECTION, purpose=title, code=code, parents=parents)
             paid = mechanisms.noisy_votes(
                 with_canaries(access, draft, order),
                 event,
-                selection.ballot(reader),
+                selection.ballot(reader, of),
                 classes=len(classes),
                 options=options,
                 device=device,
@@ -60,5 +89,26 @@ def choose(context: RunContext, images: PublicImages, votes: ClassVotes, count: 
         draft.metrics = {"images": len(chosen), "classes": len(chosen.classes)}
         more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
         line = f"public classes with the most votes: {', '.join(chosen.classes[:MOST_NAMED])}{more} ({len(chosen):,} images)"
+        CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+    return draft.ref
+
+
+@stage
+def choose_sources(
+    context: RunContext, images: PublicImages, votes: ClassVotes, of: tuple[int, ...], count: int, seed: int
+) -> ChosenImages:
+    """The images of the public sources with the most votes, their classes joined into as many as the smallest source has."""
+    params = {"sources": count}
+    with draft_of(ChosenImages, "chosen public images", context, parents=[images, votes], params=params) as draft:
+        tally = serialization.load(draft.open(votes))[0]["votes"]
+        winners = selection.preferred(tally, count)
+        kept = [number for number, source in enumerate(of) if source in winners]
+        chosen = selection.chosen(serialization.load_images(draft.open(images)), kept, seed)
+        joined = selection.joined(chosen, [of[number] for number in kept], selection.fewest(of))
+        serialization.save_images(draft.folder, joined)
+        draft.metrics = {"images": len(joined), "classes": len(joined.classes)}
+        names = sorted({name.partition(":")[0] for name in chosen.classes})
+        shares = (tally.sum(0).clamp(min=0)[winners].sum() / tally.sum(0).clamp(min=0).sum().clamp(min=1)).item()
+        line = f"public source with the most votes: {', '.join(names)} ({shares:.0%} of them; {len(joined):,} images)"
         CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
     return draft.ref

@@ -84,6 +84,9 @@ class Facts(Section):
     selected: Annotated[int, LATER] = 0
     """Public classes that the public denoiser learns from, of the private records' own choice; 0 where it learns from all."""
 
+    sources: Annotated[tuple[int, ...], LATER] = ()
+    """The source of each public class, a position in the mixture, where private records choose among sources; else empty."""
+
     @property
     def learnt_classes(self) -> int:
         """Number of public classes that the public denoiser knows."""
@@ -93,11 +96,11 @@ class Facts(Section):
     def public_side(self) -> str:
         """The number of public classes, in words."""
         known = number_of_classes(self.public_classes)
-        return (
-            f"{known}; the denoiser learns from the {self.selected} that private records vote for"
-            if self.selected
-            else known
-        )
+        if self.sources:
+            return f"{known} of {len(set(self.sources))} sources; the denoiser learns from those that private records vote for, as {self.selected} classes"
+        if self.selected:
+            return f"{known}; the denoiser learns from the {self.selected} that private records vote for"
+        return known
 
     @property
     def private(self) -> str:
@@ -370,16 +373,17 @@ def _noise_of_sums(epsilon: float, delta: float, relation: Relation, count: int 
 
 def selecting(selection: Selection, privacy: Privacy) -> list[Spend]:
     """The spend for the choice of public classes, where there is one: its share of the target epsilon."""
-    if not selection.classes:
+    if not selection.asked:
         return []
     event = DiscreteHistogram(
-        noise_multiplier=_noise_of_votes(selection.share * privacy.epsilon, privacy.delta, privacy.relation)
+        noise_multiplier=noise_of_votes(selection.share * privacy.epsilon, privacy.delta, privacy.relation)
     )
-    return [Spend(stage=STAGE_SELECTION, what="votes for the public classes to learn from", event=event)]
+    what = f"votes for the public {'sources' if selection.sources else 'classes'} to learn from"
+    return [Spend(stage=STAGE_SELECTION, what=what, event=event)]
 
 
 @functools.lru_cache
-def _noise_of_votes(epsilon: float, delta: float, relation: Relation) -> float:
+def noise_of_votes(epsilon: float, delta: float, relation: Relation) -> float:
     """The noise with which one histogram of votes alone costs `epsilon`."""
     return least_noise(epsilon, delta, lambda noise: [DiscreteHistogram(noise_multiplier=noise)], relation)
 
@@ -390,7 +394,7 @@ def tuning_spends(tuning: FineTuning, privacy: Privacy, what: str, noise: float)
     if not tuning.rates:
         return [Spend(stage=STAGE_TUNING, what=what, event=steps)]
     event = DiscreteHistogram(
-        noise_multiplier=_noise_of_votes(tuning.rates_share * privacy.epsilon, privacy.delta, privacy.relation)
+        noise_multiplier=noise_of_votes(tuning.rates_share * privacy.epsilon, privacy.delta, privacy.relation)
     )
     return [
         *(Spend(stage=STAGE_TUNING, what=f"{what}, at {rate:g} times the rates", event=steps) for rate in tuning.rates),

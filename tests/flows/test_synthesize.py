@@ -399,7 +399,7 @@ def test_the_public_denoiser_learns_from_the_classes_with_votes_and_is_rehearsed
 
 def test_a_public_half_of_chosen_classes_that_fails_stops_the_run_after_the_votes_alone(book, monkeypatch):
     monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: ("too far",))
-    with pytest.raises(Refused, match="and the votes for public classes alone were spent: too far"):
+    with pytest.raises(Refused, match="and the votes for what is public alone were spent: too far"):
         run_plan(planned("rapid", "selection.classes=8"))
     assert stages(book)[-1] == "rehearse" and book.of(selection.vote)
     book.calls.clear()
