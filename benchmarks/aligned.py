@@ -78,8 +78,8 @@ def main() -> None:
         shares = recipe_shares(epsilon) if kind == DIGITS and arguments.shares == "recipe" else []
         changes = [*data, *SIZES[kind], *shares, *arguments.set]
         grid = RunGrid((), kind or "auto", [epsilon], arguments.seeds, changes, title=f"aligned-{arguments.target}")
-        grid = conditions(grid, arguments.method, judge=None if arguments.no_judge else arguments.judge)
         try:
+            grid = conditions(grid, arguments.method, judge=None if arguments.no_judge else arguments.judge)
             comparisons.append(compare_planned(grid, planned(grid), go_on=True))
         except (BadInput, Refused) as error:
             raise SystemExit(f"aligned: {error}") from None

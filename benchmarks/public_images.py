@@ -1,4 +1,4 @@
-"""What to take for public images where there are none like the private ones: rendered letters, drawn shapes, or both.
+"""What to take for public images where there are none like the private ones: rendered letters, drawn shapes, both, or whichever private records vote for.
 
     .venv/bin/python benchmarks/stand_in.py --to stand-in
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/public_images.py [--private digits xrays] [--public glyphs glyphs+shapes] [--pictures FOLDER]
@@ -36,7 +36,9 @@ SETS = {
 """Private sets, by the names of the rows."""
 NAMED = {"photographs": "{data}/tiny-imagenet-32"}
 """Public sources beside those that the program knows."""
-SOURCES = ("glyphs", "shapes", "glyphs+shapes")
+NOBODY = "none"
+"""Where nobody names public images: the default, by which private records vote for letters or shapes."""
+SOURCES = ("glyphs", "shapes", "glyphs+shapes", NOBODY)
 JUDGED = ("evaluation.classifiers=fast", "evaluation.images=2000", "generation.images=2000", "evaluation.resamples=20")
 READ = {"readable": "readable", "logistic": "logistic regression", "cnn": "CNN"}
 """Score -> heading."""
@@ -52,7 +54,7 @@ def main() -> None:
         "--public",
         nargs="+",
         default=list(SOURCES),
-        help="which public sources, as data.public takes them, or photographs (Tiny ImageNet)",
+        help="which public sources, as data.public takes them, photographs (Tiny ImageNet), or none",
     )
     parser.add_argument("--digits", type=Path, default=Path("stand-in"), help="the stand-in digits (default: stand-in)")
     parser.add_argument("--minutes", type=float, default=12.0, help="what the recipe may take for a row (default: 12)")
@@ -77,7 +79,7 @@ def main() -> None:
         for public in arguments.public:
             changes = [
                 *data,
-                f"data.public={NAMED.get(public, public).format(data=folder)}",
+                *([] if public == NOBODY else [f"data.public={NAMED.get(public, public).format(data=folder)}"]),
                 f"privacy.epsilon={arguments.epsilon}",
                 *JUDGED,
                 *arguments.set,

@@ -48,7 +48,7 @@ def _share(settings: Settings, records: int, classes: int) -> float:
     learns = (
         settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint and not settings.network.from_
     )
-    if not learns or settings.selection.model_fields_set:
+    if not learns or settings.selection.model_fields_set or records < 2:
         return 0.0
     privacy = with_numbers(settings.privacy, settings.privacy.epsilon, records)
     cells = 2 * classes

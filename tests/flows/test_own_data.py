@@ -295,6 +295,23 @@ def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_l
 
 
 @pytest.mark.slow
+def test_digits_of_no_name_vote_for_letters_and_what_is_drawn_shows_it(no_servers, tmp_path, scans, capsys):
+    small = ["backbone.width=16", "backbone.steps=300", "selection.sources=1", "data.shapes_per_class=60", *TINY]
+    record = run("moments", [f"data.private={scans}", "data.public=glyphs+shapes", *small], f"file://{tmp_path}/out")
+    assert "public source with the most votes: glyphs" in capsys.readouterr().err
+    store = where().store()
+    (chosen,) = [digest for digest, m in store.ancestry(record.samples_artifact) if m["kind"] == "ChosenImages"]
+    images = serialization.load_images(store.folder(chosen))
+    assert len(images) == 520 and len(images.classes) == record.plan.facts.learnt_classes == 8
+    assert images.classes[0] == "glyphs:a to glyphs:g" and record.label == Label.DP
+    with where().ledger() as ledger:
+        reserved = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
+        assert reserved[0] == "selection" and ledger.verify() == ledger.replay() == []
+    assert redrawn(tmp_path / "out", record.samples_artifact, 60)
+    assert [fit.what for fit in audited(record).fits].count("class votes") == 1
+
+
+@pytest.mark.slow
 def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path):
     requested = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
     record = run("dp-sgd", requested, f"file://{tmp_path}/out")

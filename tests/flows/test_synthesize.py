@@ -397,6 +397,18 @@ def test_the_public_denoiser_learns_from_the_classes_with_votes_and_is_rehearsed
     assert book.of(release.find_nearest)[0].given.images == every
 
 
+def test_private_records_may_choose_a_source_of_a_mixture_in_the_place_of_classes(book):
+    run = planned("dp-sgd", "data.public=glyphs+shapes", "selection.sources=1")
+    run_plan(run)
+    (voted,), (chosen,) = book.of(selection.vote_for_sources), book.of(selection.choose_sources)
+    (learnt,) = book.of(public.pretrain)
+    assert not book.of(selection.vote) and not book.of(selection.choose)
+    assert voted.paid and voted.given.event == run.plan.event("selection")
+    assert voted.given.of == chosen.given.of == run.plan.facts.sources == (0,) * 52 + (1,) * 8
+    assert (chosen.given.count, run.plan.facts.learnt_classes) == (1, 8)
+    assert learnt.given.public.images.digest == made(book, chosen)
+
+
 def test_a_public_half_of_chosen_classes_that_fails_stops_the_run_after_the_votes_alone(book, monkeypatch):
     monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: ("too far",))
     with pytest.raises(Refused, match="and the votes for what is public alone were spent: too far"):

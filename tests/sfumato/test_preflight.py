@@ -221,33 +221,6 @@ def test_grey_public_images_beside_private_ones_in_colour_are_warned_of(tmp_path
     assert not [stated for stated in settle(private, "data.channels=1")[2] if "in colour" in stated]
 
 
-@pytest.mark.parametrize(
-    ("mode", "public", "classes", "said"),
-    [("RGB", "shapes", 8, "so that shapes, drawn"), ("L", "glyphs+shapes", 60, "so that glyphs and shapes, drawn")],
-)
-def test_where_nobody_names_public_images_they_are_drawn_to_suit_the_private_ones(
-    tmp_path, mode, public, classes, said
-):
-    private = f"data.private={folder(tmp_path / 'any', side=16, mode=mode)}"
-    settings, facts, warnings = settle(private)
-    assert settings.data.public == public and facts.public_classes == classes
-    assert said in warnings[-1] and "data.public=glyphs" in warnings[-1]
-    for named in ("data.public=glyphs", "data.public_classes=[a,b]", "data.glyphs=both", "data.glyphs_per_class=50"):
-        settings, _, warnings = settle(private, named)
-        assert settings.data.public == "glyphs" and not [one for one in warnings if "names no images" in one]
-
-
-def test_beside_writing_the_public_images_are_letters(tmp_path):
-    settings, _, warnings = settle("data.private=digits")
-    assert settings.data.public == "glyphs" and not warnings
-    assert "public images must not come from" in refusal("data.private=shapes")
-
-
-def test_images_in_colour_made_grey_have_the_public_images_of_grey_ones(tmp_path):
-    private = f"data.private={folder(tmp_path / 'colour', side=16, mode='RGB')}"
-    assert settle(private, "data.channels=1")[0].data.public == "glyphs+shapes"
-
-
 def test_public_images_that_are_much_smaller_are_warned_of_or_refused(tmp_path):
     private, public = (
         f"data.private={folder(tmp_path / 'a', side=20)}",

@@ -8,7 +8,7 @@ from sfumato.backbone import train_backbone
 from sfumato.config import BackboneSettings
 from sfumato.held_out import held_out
 from sfumato.images import ImageSet, to_unit
-from sfumato.selection import ballot, chosen, elected
+from sfumato.selection import ballot, chosen, elected, fewest, joined, preferred, sources_of
 
 
 def images(classes: int, each: int) -> ImageSet:
@@ -77,3 +77,50 @@ def test_a_record_votes_for_the_class_that_the_backbone_takes_it_for():
     assert votes.shape == (60,) and (votes == torch.from_numpy(labels)).float().mean() > 0.9
     alone = torch.cat([vote(x[n : n + 1], torch.zeros(1, dtype=torch.long)) for n in range(6)])
     assert torch.equal(alone, votes[:6]), "each image by itself, whatever its own class"
+
+
+def of_two(first: int, second: int) -> tuple[int, ...]:
+    return (0,) * first + (1,) * second
+
+
+def test_the_source_of_a_class_is_told_by_its_name():
+    classes = ("glyphs:a", "glyphs:shapes:b", "shapes:leaves")
+    assert sources_of(classes, ("glyphs", "shapes")) == (0, 0, 1)
+    assert sources_of(("b:a", "a:a"), ("some/b/", "a")) == (0, 1)
+    assert sources_of(("a", "b"), ("glyphs",)) == ()
+    assert fewest(of_two(5, 2)) == 2 and fewest(()) == 0
+
+
+def test_sources_win_by_the_votes_of_all_private_classes_together():
+    votes = torch.tensor([[9, 2, 0], [1, 30, 3], [4, 5, -2]])
+    assert preferred(votes, 1) == [1] and preferred(votes, 2) == [0, 1]
+
+
+@pytest.mark.parametrize(("first", "second", "into"), [(5, 2, 2), (3, 3, 3), (7, 3, 3)])
+def test_the_classes_of_a_source_are_joined_into_as_many_as_the_smallest_has(first, second, into):
+    of = of_two(first, second)
+    every = images(first + second, 10)
+    part = joined(every, of, into)
+    assert len(part.classes) == 2 * into and np.array_equal(part.pixels, every.pixels)
+    sources = np.array(of)[every.labels]
+    assert np.array_equal(part.labels // into, sources), "no class holds images of two sources"
+    pairs = sorted({(old, new) for old, new in zip(every.labels.tolist(), part.labels.tolist(), strict=True)})
+    assert len(pairs) == first + second, "each class goes to one"
+    assert [new for _, new in pairs] == sorted(new for _, new in pairs), "neighbours with neighbours"
+    assert {new for _, new in pairs} == set(range(2 * into)), "none is empty"
+
+
+def test_joined_classes_have_the_names_of_their_first_and_last():
+    part = joined(images(5, 2), of_two(5, 0), 2)
+    assert part.classes == ("class 0 to class 2", "class 3 to class 4")
+    assert joined(images(2, 2), of_two(2, 0), 2).classes == ("class 0", "class 1")
+
+
+def test_a_record_votes_for_the_source_whose_classes_together_are_likeliest():
+    class Reader:
+        def logits(self, x):
+            return torch.tensor([[0.4, 0.3, 0.3], [0.6, 0.2, 0.2]]).log()
+
+    x, y = torch.zeros(2, 1, 2, 2), torch.zeros(2, dtype=torch.long)
+    assert ballot(Reader())(x, y).tolist() == [0, 0]
+    assert ballot(Reader(), (0, 1, 1))(x, y).tolist() == [1, 0]

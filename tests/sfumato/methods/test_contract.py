@@ -518,6 +518,13 @@ def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
         ("dp-sgd", ["selection.classes=5", "pretraining.steps=0"], "pretraining.steps=0, so that no denoiser learns"),
         ("dppm", ["selection.classes=5"], "method.name=dppm begins afresh"),
         ("rapid", ["selection.classes=5", "method.distinct=true"], "needs 10 public classes, .* there are 5"),
+        ("rapid", ["selection.sources=1"], r"data\.public='glyphs' is one source, and no mixture"),
+        ("rapid", ["data.public=glyphs+shapes", "selection.sources=2"], "of 2 public sources leaves none out"),
+        (
+            "rapid",
+            ["data.public=glyphs+shapes", "selection.sources=1", "selection.classes=4"],
+            "set one of the two to 0",
+        ),
     ],
 )
 def test_a_choice_of_public_classes_that_cannot_be_made_is_refused_in_one_line(method, changes, says):
