@@ -345,7 +345,7 @@ class Selection(Section):
     """Share of `privacy.epsilon` that the votes may cost by themselves; together with the rest they cost less."""
 
     @property
-    def asked(self) -> bool:
+    def takes_votes(self) -> bool:
         """Whether private records vote."""
         return self.classes > 0 or self.sources > 0
 

@@ -12,6 +12,7 @@ from sfumato.config import Data
 from sfumato.methods import METHODS
 from sfumato.methods.plan import noise_of_votes, with_numbers
 from sfumato.recipe.stage_costs import STROKES
+from sfumato.section import Section
 from sfumato.settings import Settings
 from sfumato.sources import parts_of
 
@@ -37,7 +38,7 @@ def drawn_beside(settings: Settings, channels: int, records: int, classes: int) 
     share = _share(settings, records, classes) if grey else 0.0
     both = share or (grey and METHODS[settings.method.name].embeds)
     public = LETTERS_AND_SHAPES if both else SHAPES
-    changed = {"data": settings.data.model_copy(update={"public": public})}
+    changed: dict[str, Section] = {"data": settings.data.model_copy(update={"public": public})}
     if share:
         changed["selection"] = settings.selection.model_copy(update={"sources": 1, "share": share})
     return settings.model_copy(update=changed)

@@ -112,7 +112,11 @@ def preflight(
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     # Nobody has said that a volume is all that there is of a person.
     unit = sources.VOLUME if group == sources.VOLUME and "unit" not in data.model_fields_set else data.unit
-    voted = sources_of(public.classes, sources.parts_of(data.public)) if settings.selection.sources else ()
+    voted = (
+        sources_of(public.classes, sources.prefixes(sources.parts_of(data.public)))
+        if settings.selection.sources
+        else ()
+    )
     facts = Facts(
         records=records,
         classes=whole.classes,

@@ -18,7 +18,6 @@ from torch import Tensor
 from sfumato.backbone import Backbone
 from sfumato.held_out import positions
 from sfumato.images import ImageSet
-from sfumato.sources.identity import prefixes
 
 
 def ballot(backbone: Backbone, of: Sequence[int] = ()) -> Callable[[Tensor, Tensor], Tensor]:
@@ -53,11 +52,10 @@ def elected(votes: Tensor, count: int) -> list[int]:
                 return sorted(winners)
 
 
-def sources_of(classes: Sequence[str], parts: tuple[str, ...]) -> tuple[int, ...]:
-    """The source of each class of a public mixture, as a position among its `parts`; empty for one source alone."""
-    if len(parts) == 1:
+def sources_of(classes: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    """The source of each class of a public mixture, as a position among the `names` of its sources; empty for one source alone."""
+    if len(names) == 1:
         return ()
-    names = prefixes(parts)
     return tuple(next(n for n, name in enumerate(names) if one.startswith(f"{name}:")) for one in classes)
 
 

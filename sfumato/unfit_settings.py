@@ -125,7 +125,7 @@ def _refuse_alignment(settings: Settings, facts: Facts) -> None:
 def refuse_selection(settings: Settings, facts: Facts) -> None:
     """Refuse a choice of public classes that leaves none out, or without a public denoiser that would learn from them."""
     wanted, selection = settings.selection.classes or settings.selection.sources, settings.selection
-    if not selection.asked:
+    if not selection.takes_votes:
         return
     name = "classes" if selection.classes else "sources"
     use = f"selection.{name}={wanted}"

@@ -102,9 +102,9 @@ def choose_sources(
     with draft_of(ChosenImages, "chosen public images", context, parents=[images, votes], params=params) as draft:
         tally = serialization.load(draft.open(votes))[0]["votes"]
         winners = selection.preferred(tally, count)
-        kept = [number for number, source in enumerate(of) if source in winners]
-        chosen = selection.chosen(serialization.load_images(draft.open(images)), kept, seed)
-        joined = selection.joined(chosen, [of[number] for number in kept], selection.fewest(of))
+        numbers = [number for number, source in enumerate(of) if source in winners]
+        chosen = selection.chosen(serialization.load_images(draft.open(images)), numbers, seed)
+        joined = selection.joined(chosen, [of[number] for number in numbers], selection.fewest(of))
         serialization.save_images(draft.folder, joined)
         draft.metrics = {"images": len(joined), "classes": len(joined.classes)}
         names = sorted({name.partition(":")[0] for name in chosen.classes})

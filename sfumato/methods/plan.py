@@ -373,7 +373,7 @@ def _noise_of_sums(epsilon: float, delta: float, relation: Relation, count: int 
 
 def selecting(selection: Selection, privacy: Privacy) -> list[Spend]:
     """The spend for the choice of public classes, where there is one: its share of the target epsilon."""
-    if not selection.asked:
+    if not selection.takes_votes:
         return []
     event = DiscreteHistogram(
         noise_multiplier=noise_of_votes(selection.share * privacy.epsilon, privacy.delta, privacy.relation)

@@ -98,6 +98,7 @@ __all__ = [
     "load",
     "needs_folder",
     "parts_of",
+    "prefixes",
     "public_reading",
     "same_source",
     "source_digest",

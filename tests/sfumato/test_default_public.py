@@ -77,13 +77,13 @@ def test_nobody_votes_where_votes_would_say_nothing_or_change_nothing(scans, mod
 )
 def test_what_a_person_names_stays(scans, named):
     settings, facts, warnings = settle(f"data.private={scans / 'L'}", named)
-    assert settings.data.public == "glyphs" and not settings.selection.asked and not facts.sources
+    assert settings.data.public == "glyphs" and not settings.selection.takes_votes and not facts.sources
     assert not [line for line in warnings if "names no images" in line]
 
 
 def test_beside_writing_the_public_images_are_letters():
     settings, _, warnings = settle("data.private=digits")
-    assert settings.data.public == "glyphs" and not settings.selection.asked and not warnings
+    assert settings.data.public == "glyphs" and not settings.selection.takes_votes and not warnings
 
 
 def test_drawn_images_are_not_their_own_public_ones():
