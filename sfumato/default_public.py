@@ -2,13 +2,13 @@
 
 Images in colour have shapes beside them. Grey ones may be writing or anything else, and what suits one spoils the other: of letters, X-rays become
 letters, and of shapes digits become grey (`benchmarks/public_images.py`). So both kinds are drawn, and each private record votes for the kind
-that it is nearer to, at the smallest share of epsilon at which the noise leaves no doubt. Where none does, or where no public denoiser draws,
-nobody votes: mean embeddings then have both, which suits the autoencoder, and all else has shapes.
+that it is nearer to, at the smallest share of epsilon at which the noise leaves no doubt, or at the largest that they may have. Where no public denoiser
+learns from them nobody votes. The source is the same for every method and epsilon, so that runs on one private set compare.
 """
 
 import math
 
-from sfumato.config import Data
+from sfumato.config import Data, Privacy
 from sfumato.methods import METHODS
 from sfumato.methods.plan import noise_of_votes, with_numbers
 from sfumato.recipe.stage_costs import STROKES
@@ -34,37 +34,33 @@ def unnamed(data: Data) -> bool:
 
 def drawn_beside(settings: Settings, channels: int, records: int, classes: int) -> Settings:
     """The settings with drawn public images beside private ones of so many channels, records and classes, and with the votes between them."""
-    grey = channels == 1
-    share = _share(settings, records, classes) if grey else 0.0
-    both = share or (grey and METHODS[settings.method.name].embeds)
-    public = LETTERS_AND_SHAPES if both else SHAPES
-    changed: dict[str, Section] = {"data": settings.data.model_copy(update={"public": public})}
-    if share:
+    if channels > 1:
+        return settings.model_copy(update={"data": settings.data.model_copy(update={"public": SHAPES})})
+    changed: dict[str, Section] = {"data": settings.data.model_copy(update={"public": LETTERS_AND_SHAPES})}
+    learns = (
+        settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint and not settings.network.from_
+    )
+    if learns and not settings.selection.model_fields_set and records > 1:
+        share = _share(settings.privacy, records, classes)
         changed["selection"] = settings.selection.model_copy(update={"sources": 1, "share": share})
     return settings.model_copy(update=changed)
 
 
-def _share(settings: Settings, records: int, classes: int) -> float:
-    """The share of epsilon for votes between two sources; 0 where there can be none."""
-    learns = (
-        settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint and not settings.network.from_
-    )
-    if not learns or settings.selection.model_fields_set or records < 2:
-        return 0.0
-    privacy = with_numbers(settings.privacy, settings.privacy.epsilon, records)
-    cells = 2 * classes
+def _share(privacy: Privacy, records: int, classes: int) -> float:
+    """The share of epsilon for votes between two sources."""
+    numbers, cells = with_numbers(privacy, privacy.epsilon, records), 2 * classes
     for share in SHARES:
-        noise = noise_of_votes(share * privacy.epsilon, privacy.delta, privacy.relation)
+        noise = noise_of_votes(share * numbers.epsilon, numbers.delta, numbers.relation)
         if noise * math.sqrt(cells) <= CLEAR * records:
             return share
-    return 0.0
+    return SHARES[-1]
 
 
 def warning(settings: Settings) -> str:
     """What is said of drawn public images that nobody chose."""
     if settings.selection.sources:
         drawn = "letters and shapes are drawn, and private records vote for the kind that is public"
-        way = "--set data.public=glyphs for writing and data.public=shapes for all else save the votes"
+        way = "--set data.public=glyphs for writing and data.public=shapes for all else save the votes, and keep the public model for the next run"
     else:
         drawn = f"{settings.data.public.replace('+', ' and ')} drawn at random are public"
         way = "for writing --set data.public=glyphs is better"

@@ -3,6 +3,8 @@
 The votes alone open the private images; what learns from the winners depends on them and is labelled so.
 """
 
+from dataclasses import dataclass
+
 from artifacts import serialization
 from artifacts.references import ChosenImages, ClassVotes, PublicBackbone, PublicImages
 from sfumato import selection
@@ -19,6 +21,20 @@ MOST_NAMED = 20
 """Public classes that a line on the screen names."""
 
 
+@dataclass(frozen=True)
+class Election:
+    """What private records vote for."""
+
+    event: DiscreteHistogram
+    """Its noise and price."""
+    classes: tuple[str, ...]
+    """The private classes, each with votes of its own."""
+    options: int
+    title: str
+    of: tuple[int, ...] = ()
+    """The source of each public class, where the options are sources."""
+
+
 @stage
 def vote(
     context: RunContext,
@@ -29,7 +45,8 @@ def vote(
     backbone: PublicBackbone,
 ) -> ClassVotes:
     """Let each private record vote for the public class that the backbone takes it for, and store the noisy histogram."""
-    return _voted(context, order, event, classes, options, backbone, "votes for public classes", code_version(vote.fn))
+    election = Election(event, classes, options, "votes for public classes")
+    return _voted(context, order, backbone, election, code_version(vote.fn))
 
 
 @stage
@@ -42,23 +59,15 @@ def vote_for_sources(
     backbone: PublicBackbone,
 ) -> ClassVotes:
     """Let each private record vote for the public source, `of` each public class, that it is nearest to, and store the noisy histogram."""
-    code = code_version(vote_for_sources.fn)
-    return _voted(context, order, event, classes, len(set(of)), backbone, "votes for public sources", code, of)
+    election = Election(event, classes, len(set(of)), "votes for public sources", of)
+    return _voted(context, order, backbone, election, code_version(vote_for_sources.fn))
 
 
 def _voted(
-    context: RunContext,
-    order: SharedOrder,
-    event: DiscreteHistogram,
-    classes: tuple[str, ...],
-    options: int,
-    backbone: PublicBackbone,
-    title: str,
-    code: str,
-    of: tuple[int, ...] = (),
+    context: RunContext, order: SharedOrder, backbone: PublicBackbone, election: Election, code: str
 ) -> ClassVotes:
     """Ask the private records, and store the noisy histogram."""
-    parents = [backbone, *order.refs()]
+    parents, title, event = [backbone, *order.refs()], election.title, election.event
     with draft_of(ClassVotes, title, context, parents=parents, params=event.model_dump()) as draft:
         device = device_of(order.machine)
         reader = serialization.load_backbone(draft.open(backbone), device)
@@ -67,12 +76,12 @@ def _voted(
             paid = mechanisms.noisy_votes(
                 with_canaries(access, draft, order),
                 event,
-                selection.ballot(reader, of),
-                classes=len(classes),
-                options=options,
+                selection.ballot(reader, election.of),
+                classes=len(election.classes),
+                options=election.options,
                 device=device,
             )
-        serialization.save(draft.folder, {"votes": paid.result}, {"classes": classes})
+        serialization.save(draft.folder, {"votes": paid.result}, {"classes": election.classes})
         draft.stands_on(paid)
     return draft.ref
 
