@@ -1,7 +1,7 @@
 """What to take for public images where there are none like the private ones: rendered letters, drawn shapes, both, or whichever private records vote for.
 
     .venv/bin/python benchmarks/stand_in.py --to stand-in
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/public_images.py [--private digits xrays] [--public glyphs glyphs+shapes] [--pictures FOLDER]
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/public_images.py [--private digits xrays] [--public glyphs glyphs+shapes] [--picture FILE]
 
 `moments` by `--preset auto` at epsilon 10, once for each private set and each public source, in a home of its own (`sfumato-home/public`). The sets
 stand for what a person may bring: handwriting (the stand-in digits), a medical image, grey photographs of things. *readable*: read as their class by
@@ -10,10 +10,11 @@ quarter of an hour a row.
 """
 
 import argparse
-import shutil
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+from small_images import stacked
 from targets import TARGETS, Target, set_up
 
 from sfumato.errors import BadInput, Refused
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon of each run (default: 10)")
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
     parser.add_argument("--home", type=Path, default=CHECKOUT / "sfumato-home" / "public", help="where runs are kept")
-    parser.add_argument("--pictures", type=Path, help="a folder for the pictures of the samples")
+    parser.add_argument("--picture", type=Path, help="where the pictures go, the last two classes of each row")
     arguments = parser.parse_args()
     TARGETS.update(
         SETS, digits=Target(DIGITS.why, (f"data.private={arguments.digits.resolve()}", *DIGITS.changes), DIGITS.delta)
@@ -69,7 +70,7 @@ def main() -> None:
     from flows.synthesize import synthesize
     from tasks.server.embedded import start_server
 
-    rows = []
+    rows, pictures = [], []
     for private in arguments.private:
         arguments.target = private
         data = [change for change in set_up(arguments) if not change.startswith("data.public=")]
@@ -89,13 +90,20 @@ def main() -> None:
             except (BadInput, Refused) as error:
                 raise SystemExit(f"public_images: {error}") from None
             rows.append([private, public, *cells(record)])
-            if arguments.pictures:
-                arguments.pictures.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(record.samples, arguments.pictures / f"{private}-{public}.png".replace(" ", "-"))
+            pictures.append(last_two(Path(record.samples), len(record.plan.facts.classes)))
     heads = ["private", "public", "certified", *READ.values(), "CNN, real images", "readable after the autoencoder"]
     print(f"\n| {' | '.join(heads)} |\n|" + " --- |" * len(heads))
     for row in rows:
         print(f"| {' | '.join(row)} |")
+    if arguments.picture:
+        arguments.picture.parent.mkdir(parents=True, exist_ok=True)
+        stacked(pictures).save(arguments.picture)
+
+
+def last_two(samples: Path, classes: int) -> Image.Image:
+    """The rows of the last two classes of a picture of samples."""
+    whole = Image.open(samples).convert("L")
+    return whole.crop((0, whole.height * (classes - 2) // classes, whole.width, whole.height))
 
 
 def cells(record: Any) -> list[str]:

@@ -141,7 +141,7 @@ def test_the_first_page_shows_figures_of_the_targets():
         "targets-mnist-dp-merf-1",
         "targets-mnist-moments",
         "targets-photos-moments",
-        "shapes",
+        "targets-xrays-shapes",
         "compare-epsilons",
     }
     assert unkept(re.sub(r"\]\([^)]*\)", "", rows), names) == []
