@@ -26,7 +26,10 @@ def findings_of(store: Store, digest: str) -> RehearsalFindings:
 def lines(findings: RehearsalFindings, wanted: RehearsalSettings) -> Iterator[tuple[str, str]]:
     """The three numbers, each under its name, with its threshold."""
     if not findings.model:
-        yield "public model", "there is none to draw from, so that the autoencoder alone can be tested"
+        yield (
+            "public model",
+            "there is none to draw from here, so that the autoencoder alone is tested; one that learns from what private records vote for is rehearsed after their votes",
+        )
     elif findings.nearness is None:
         yield (
             "public samples",
