@@ -56,7 +56,7 @@ def _share(privacy: Privacy, records: int, classes: int) -> float:
     return SHARES[-1]
 
 
-def warning(settings: Settings) -> str:
+def drawn_warning(settings: Settings) -> str:
     """What is said of drawn public images that nobody chose."""
     if settings.selection.sources:
         drawn = "letters and shapes are drawn, and private records vote for the kind that is public"

@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sfumato import default_public, sources
+from sfumato import sources
 from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
-from sfumato.default_public import SHAPES, drawn_beside, unnamed
+from sfumato.default_public import SHAPES, drawn_beside, drawn_warning, unnamed
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
@@ -141,7 +141,7 @@ def preflight(
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
-        *([default_public.warning(settings)] if drawn else []),
+        *([drawn_warning(settings)] if drawn else []),
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 

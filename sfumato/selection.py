@@ -26,11 +26,11 @@ def ballot(backbone: Backbone, of: Sequence[int] = ()) -> Callable[[Tensor, Tens
 
     @torch.no_grad()
     def vote(x: Tensor, y: Tensor) -> Tensor:
-        likely = backbone.logits(x).softmax(1)
-        if of:
-            groups = torch.tensor(of, device=x.device).expand(len(x), -1)
-            likely = likely.new_zeros(len(x), max(of) + 1).scatter_add_(1, groups, likely)
-        return likely.argmax(1)
+        logits = backbone.logits(x)
+        if not of:
+            return logits.argmax(1)
+        sources = torch.tensor(of, device=x.device).expand(len(x), -1)
+        return logits.new_zeros(len(x), max(of) + 1).scatter_add_(1, sources, logits.softmax(1)).argmax(1)
 
     return vote
 

@@ -30,7 +30,9 @@ class Election:
     classes: tuple[str, ...]
     """The private classes, each with votes of its own."""
     options: int
+    """How many there are to choose from."""
     title: str
+    """What the ledger and the screen call it."""
     of: tuple[int, ...] = ()
     """The source of each public class, where the options are sources."""
 

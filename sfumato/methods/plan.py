@@ -83,7 +83,6 @@ class Facts(Section):
     """The constants that these follow from; None in plans of earlier versions."""
     selected: Annotated[int, LATER] = 0
     """Public classes that the public denoiser learns from, of the private records' own choice; 0 where it learns from all."""
-
     sources: Annotated[tuple[int, ...], LATER] = ()
     """The source of each public class, a position in the mixture, where private records choose among sources; else empty."""
 
