@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/autoencoder.py --folder DATA                   # letters and Omniglot, 28x28
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/autoencoder.py --folder DATA --data colour     # Tiny ImageNet, 32x32
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/autoencoder.py --folder DATA --linear          # with and without the linear maps
 
 Both kinds learn from the same public images, and are measured on those that every public stage holds out. `--mnist` also
 measures them on MNIST's test images, read by a CNN that learnt MNIST's training images: a last check, nothing to tune on.
@@ -32,6 +33,16 @@ OLD = {
     "colour": Latent(kind="kl", width=16, multipliers=(1, 2, 4), channels=4, steps=1200),
 }
 """The autoencoder of residual blocks at full size, with the settings that MNIST had."""
+BESIDE: dict[str, tuple[str, int, int, int, tuple[int, ...]]] = {
+    "shapes in colour": ("shapes", 28, 3, 6, (900, 2500)),
+    "shapes in grey": ("shapes", 28, 1, 6, (900, 2500)),
+    "letters": ("glyphs", 28, 1, 2, (900, 2500)),
+    "photographs": ("{folder}/tiny-imagenet-32", 32, 3, 6, (900, 2500)),
+    "shapes in colour, larger": ("shapes", 64, 3, 4, (1650,)),
+}
+"""For `--linear`: source, side, colours, channels of a latent for 4x4 pixels, and steps."""
+TAUGHT, MEASURED = 20_000, 1000
+"""For `--linear`: images that an autoencoder learns from, and held-out ones that it is measured on, at most."""
 TIMED = 128
 """Images of a timed step."""
 
@@ -59,7 +70,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind (default: 5)")
     parser.add_argument("--mnist", action="store_true", help="also measure on MNIST's test images")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--linear", action="store_true", help="the linear maps alone: what images lose with and without"
+    )
     given = parser.parse_args()
+    if given.linear:
+        print_linear(given)
+        return
     public = public_images(given)
     image: Shape = shape_of(to_unit(public.pixels[:1]))
     kinds = {"kl": OLD[given.data], "patch": changed(ANCHORS[max(image[1:]), image[0]], given.set)}
@@ -107,6 +124,28 @@ def main() -> None:
         row.append(f"{reading(wanted, seen, again).survives:.3f}")
         row += digits(result.codec) if digits else []
         print("| " + " | ".join(row) + " |", flush=True)
+
+
+def print_linear(given: argparse.Namespace) -> None:
+    """Errors of images, and of their colours alone, by autoencoders of as many steps without and with linear maps beside the convolutions."""
+    print("| public images | pixels | steps | error without | with | of colours without | with |\n|" + " --- |" * 7)
+    for name, (source, size, colours, channels, lengths) in BESIDE.items():
+        reading = sources.Reading(part="train" if "/" in source else "all", size=size, channels=colours)
+        public = sources.load(source.format(folder=given.folder), reading)
+        some = torch.randperm(len(public), generator=torch.Generator().manual_seed(given.seed))[:TAUGHT].numpy()
+        x = to_unit(public.pixels[some])
+        for steps in lengths:
+            how, errors = ANCHORS[28, 1].model_copy(update={"channels": channels, "steps": steps}), []
+            for linear in (False, True):
+                result = train_autoencoder(how.model_copy(update={"linear": linear}), x, seed=given.seed)
+                shown = result.held_out[:MEASURED]
+                off = result.codec.decode(result.codec.encode(shown)) - shown
+                of_colours = off - off.mean(1, keepdim=True)
+                errors.append([float(part.square().mean().sqrt()) for part in (off, of_colours)])
+            cells = [
+                f"{error:.3f}" if error else "" for error in (errors[n][part] for part in range(2) for n in range(2))
+            ]
+            print(f"| {name} | {size}x{size} | {steps:,} | {' | '.join(cells)} |", flush=True)
 
 
 def public_images(given: argparse.Namespace) -> ImageSet:

@@ -31,7 +31,7 @@ CHUNK = 512
 WARM_UP, FINAL_RATE, EMA_DECAY = 0.05, 0.05, 0.99
 """Share of the steps over which the learning rate rises, share of it at the last step, decay of the averaged weights."""
 MEASURED = 20_000
-"""Public images whose latents give mean, spread and limit, at most."""
+"""Public images whose latents give mean, spread and limit, and whose squares of pixels a linear map begins with, at most."""
 FLAT = 1e-6
 """Added to the spread of a channel, which may carry nothing."""
 ROUNDING = 1e-6
@@ -157,6 +157,8 @@ def train_autoencoder(
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
     learnt, withheld = (rows.to(images.device) for rows in positions(len(images), seed))
+    if isinstance(network, Autoencoder):
+        network.begin_linear(images[learnt[:MEASURED]])
     feed = batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:

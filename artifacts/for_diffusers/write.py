@@ -47,7 +47,7 @@ OF_NETWORK = (
     "prediction",
     "sigma_data",
 )
-OF_LATENT = ("kind", "patch", "channels", "width", "multipliers", "blocks", "attention")
+OF_LATENT = ("kind", "patch", "linear", "channels", "width", "multipliers", "blocks", "attention")
 BETAS = {"linear": "linear", "scaled_linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
 PREDICTS = {"noise": "epsilon", "velocity": "v_prediction", "sample": "sample"}
 """Our names -> diffusers' names."""

@@ -3,8 +3,9 @@
 `kl`: after Rombach et al. 2022 (appendix G) without their discriminator. Every level after the first halves the side.
 `patch`: the same behind a pixel unshuffle, which turns squares of pixels into channels, so that no residual block works
 at full size; the decoder is the mirror, but for one more convolution of few channels at full size, which evens the seams
-between patches. Layers normalise by groups of channels, so one record's latent is a function of
-that record alone. Not covered: training, and the scale of the latents (`sfumato.latents`).
+between patches. `linear` lays a linear map beside either half, which begins at the principal components of the public images' squares
+(`begin_linear`): layers normalise, so that the convolutions alone learn the level and the colour of an image late. They normalise by groups of
+channels, so one record's latent is a function of that record alone. Not covered: training, and the scale of the latents (`sfumato.latents`).
 """
 
 import math
@@ -24,12 +25,17 @@ LOG_VARIANCE = (-30.0, 20.0)
 SMALLEST_SIDE = 2
 """Smallest side of a latent: a single position, normalised by groups of channels, carries hardly anything."""
 
+FLAT_DIRECTION = 1e-6
+"""Least variance of a principal component, of pixels from -1 to 1: by its root a latent is divided."""
+FIRST_LOG_VARIANCE = -4.0
+"""Log variance of the posterior where the linear maps begin: little noise on latents of variance 1, so that the decoder sees them from the first step on."""
+
 SEAMS = 8
 """Channels at full size of the decoder of patches, before its last convolution."""
 
-PATCHES = Latent(kind="patch", multipliers=(1,), width=48, loss="l2", batch=32, learning_rate=6e-3)
-"""Settings of patches of any size: small steps of few images, which reduce the error several times faster than large ones, and
-squared errors."""
+PATCHES = Latent(kind="patch", multipliers=(1,), linear=True, width=48, loss="l2", batch=32, learning_rate=6e-3)
+"""Settings of patches of any size: small steps of few images, which reduce the error several times faster than large ones, squared
+errors, and a linear map beside the convolutions."""
 ANCHORS: dict[tuple[int, int], Latent] = {
     (28, 1): PATCHES.model_copy(update={"patch": 4, "channels": 2, "steps": 3500}),
     (32, 3): PATCHES.model_copy(update={"patch": 4, "channels": 6, "steps": 4000}),
@@ -136,18 +142,40 @@ class Autoencoder(nn.Module):
         latent, widths = latent_shape(settings, image), [settings.width * m for m in settings.multipliers]
         patch = patch_of(settings)
         seen = image[0] * patch**2
-        self.encoder = nn.Sequential(
+        self.encoder: nn.Module = nn.Sequential(
             *([_Gather(patch)] if patch > 1 else []),
             nn.Conv2d(seen, widths[0], 3, padding=1),
             *_levels(settings, image[1] // patch, widths, up=False),
             *(Residual(widths[-1], widths[-1]), norm(widths[-1]), nn.SiLU()),
             nn.Conv2d(widths[-1], 2 * latent[0], 3, padding=1),
         )
-        self.decoder = nn.Sequential(
+        self.decoder: nn.Module = nn.Sequential(
             *(nn.Conv2d(latent[0], widths[-1], 3, padding=1), Residual(widths[-1], widths[-1])),
             *_levels(settings, latent[1], widths[::-1], up=True),
             *(norm(widths[0]), nn.SiLU(), *_last(widths[0], image[0], patch)),
         )
+        if settings.linear:
+            side = image[1] // latent[1]
+            self.encoder = _Beside(_Gather(side), 2 * latent[0], image[0] * side**2, self.encoder)
+            self.decoder = _Beside(_Spread(side), image[0] * side**2, latent[0], self.decoder)
+
+    @torch.no_grad()
+    def begin_linear(self, images: Tensor) -> None:
+        """Begin as the principal components of the squares of public images `[n, c, h, w]`, scaled to variance 1, to which the
+        convolutions add nothing yet; without linear maps, leave all as it is."""
+        into, out = self.encoder, self.decoder
+        if not isinstance(into, _Beside) or not isinstance(out, _Beside):
+            return
+        squares = into.layout(images).movedim(1, -1).flatten(0, -2).double()
+        mean, (values, vectors) = squares.mean(0), torch.linalg.eigh(squares.T.cov())
+        channels = out.linear.in_channels
+        roots, widest = values.clamp(min=FLAT_DIRECTION).sqrt().flip(0)[:channels], vectors.flip(1)[:, :channels]
+        encoding, decoding = mean.new_zeros(2 * channels, len(mean)), mean.new_zeros(len(mean), channels)
+        encoding[: len(roots)], decoding[:, : len(roots)] = (widest / roots).T, widest * roots
+        bias = -encoding @ mean
+        bias[channels:] = FIRST_LOG_VARIANCE
+        into.begin(encoding, bias)
+        out.begin(decoding, mean)
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance, both `[b, z, h', w']`, of the latents of images x `[b, c, h, w]`."""
@@ -218,6 +246,27 @@ class _Spread(nn.Module):
         """`[b, c p², h, w]` -> `[b, c, h p, w p]`."""
         (b, c, h, w), p = x.shape, self.patch
         return x.reshape(b, c // p**2, p, p, h, w).permute(0, 1, 4, 2, 5, 3).reshape(b, c // p**2, h * p, w * p)
+
+
+class _Beside(nn.Module):
+    """A linear map between squares of pixels and latents beside other layers: the sum of what both make of their input."""
+
+    def __init__(self, layout: _Gather | _Spread, outputs: int, inputs: int, other: nn.Module):
+        super().__init__()
+        self.layout, self.linear, self.other = layout, nn.Conv2d(inputs, outputs, 1), other
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[b, c, h, w]` -> `[b, outputs, h', w']`."""
+        gathers = isinstance(self.layout, _Gather)
+        return (self.linear(self.layout(x)) if gathers else self.layout(self.linear(x))) + self.other(x)
+
+    def begin(self, weight: Tensor, bias: Tensor) -> None:
+        """Be this map, `[outputs, inputs]` and `[outputs]`, and let the other layers' last convolution add nothing yet."""
+        for parameter, values in zip(self.linear.parameters(), (weight[..., None, None], bias), strict=True):
+            parameter.copy_(values)
+        *_, last = (layer for layer in self.other.modules() if isinstance(layer, nn.Conv2d))
+        for parameter in last.parameters():
+            parameter.zero_()
 
 
 def build_autoencoder(settings: Latent, image: Shape, *, seed: int = 0) -> Autoencoder | DiffusersAutoencoder:

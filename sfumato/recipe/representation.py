@@ -57,6 +57,7 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if settings.latent.kind == "patch":
         yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
         yield Pick("latent.multipliers", PATCHES.multipliers, "the patches do what levels would")
+        yield Pick("latent.linear", PATCHES.linear, "colours are there from the first step on")
         yield Pick("latent.width", PATCHES.width, "convolutions at the small size cost little")
         yield Pick("latent.loss", PATCHES.loss, "squared errors of small steps come down fastest")
         yield Pick("latent.learning_rate", PATCHES.learning_rate, "as high as small steps bear")

@@ -22,7 +22,7 @@ from sfumato.latents import (
     train_autoencoder,
     within,
 )
-from sfumato.networks.autoencoder import build_autoencoder
+from sfumato.networks.autoencoder import PATCHES, build_autoencoder
 
 SHORT = Latent(kind="kl", width=8, steps=300, batch=64)
 
@@ -231,6 +231,19 @@ def test_patches_bring_glyphs_back_too():
     assert result.codec.shape((1, 8, 8)) == (3, 4, 4)
     assert reconstruction_error(result.codec, result.held_out) < pixel_spread(result.held_out) / 2
     assert result.codec.encode(digits()[:9]).flatten(1).norm(dim=1).max() <= result.codec.largest_norm((1, 8, 8))
+
+
+def test_colours_are_brought_back_after_few_steps():
+    """Without a linear path an autoencoder of few steps made images grey or pink that differ in all three colours."""
+    colours = torch.rand(600, 3, 1, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    x = (colours + 0.1 * torch.randn(600, 3, 8, 8, generator=torch.Generator().manual_seed(1))).clamp(-1, 1)
+    settings = PATCHES.model_copy(update={"width": 8, "channels": 3, "steps": 10})
+    errors = {
+        linear: reconstruction_error(result.codec, result.held_out)
+        for linear in (True, False)
+        if (result := train_autoencoder(settings.model_copy(update={"linear": linear}), x, seed=0))
+    }
+    assert errors[True] < 0.15 < 0.3 < errors[False], errors
 
 
 def test_images_of_another_shape_are_refused(trained):

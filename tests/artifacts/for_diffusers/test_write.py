@@ -147,11 +147,12 @@ def test_what_came_from_diffusers_goes_back_as_the_class_that_it_was(tmp_path, m
     torch.testing.assert_close(theirs, tuned.inner(x, t, class_labels=y, return_dict=False)[0][:, :1])
 
 
-@pytest.mark.parametrize("kind", ["own", "patch", "AutoencoderKL", "AutoencoderTiny", "VQModel"])
+@pytest.mark.parametrize("kind", ["own", "patch", "linear", "AutoencoderKL", "AutoencoderTiny", "VQModel"])
 def test_latents_are_decoded_by_the_autoencoder_that_is_there(tmp_path, kind):
     network = ["network.kind=mlp", "network.width=16", *SMALL]
-    if kind in ("own", "patch"):
-        how = {"kind": "kl"} if kind == "own" else {"kind": "patch", "patch": 2, "multipliers": (1,)}
+    if kind in ("own", "patch", "linear"):
+        patches = {"kind": "patch", "patch": 2, "multipliers": (1,), "linear": kind == "linear"}
+        how = {"kind": "kl"} if kind == "own" else patches
         latent = Latent(channels=2, width=8, **how)
         codec = scaled(awake(build_autoencoder(latent, SHAPE)), latent, PUBLIC)
         settings = resolve("dp-sgd", "", network)

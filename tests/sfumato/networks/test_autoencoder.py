@@ -3,16 +3,26 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
 from sfumato.config import Latent
 from sfumato.errors import BadInput
-from sfumato.networks.autoencoder import ANCHORS, LOG_VARIANCE, SEAMS, build_autoencoder, largest_norm, latent_shape
+from sfumato.networks.autoencoder import (
+    ANCHORS,
+    FIRST_LOG_VARIANCE,
+    LOG_VARIANCE,
+    SEAMS,
+    build_autoencoder,
+    largest_norm,
+    latent_shape,
+)
 from sfumato.privacy.engine.validation import refuse_mixers
 
 TINY = Latent(kind="kl", width=6, multipliers=(1, 2), channels=2)
 PATCH = TINY.model_copy(update={"kind": "patch", "patch": 2, "multipliers": (1,)})
+LINEAR = PATCH.model_copy(update={"linear": True})
 
 
 def images(count, *shape):
@@ -28,6 +38,8 @@ def images(count, *shape):
         ((3, 8, 8), {"multipliers": (1, 1, 1), "channels": 5, "attention": (8, 2)}, (5, 2, 2)),
         ((1, 28, 28), {"kind": "patch", "patch": 4, "multipliers": (1,), "blocks": 2}, (2, 7, 7)),
         ((3, 12, 20), {"kind": "patch", "patch": 2, "attention": (3,)}, (2, 3, 5)),
+        ((3, 12, 20), {"kind": "patch", "patch": 2, "linear": True}, (2, 3, 5)),
+        ((1, 8, 12), {"linear": True}, (2, 4, 6)),
     ],
 )
 def test_shapes_follow_the_settings(image, changes, latent):
@@ -65,6 +77,44 @@ def test_patches_are_laid_out_and_back_without_loss():
     assert gathered.shape == (2, 12, 2, 3)
     assert set(gathered[1, :, 1, 2].tolist()) == set(x[1, :, 2:, 4:].flatten().tolist())
     assert torch.equal(back(gathered), x)
+
+
+@pytest.mark.parametrize("changes", [{}, {"multipliers": (1, 1)}, {"kind": "kl", "multipliers": (1, 2)}])
+def test_a_linear_path_begins_as_the_principal_components_of_the_squares(changes):
+    settings, x = LINEAR.model_copy(update=changes), images(40, 3, 8, 12) * torch.tensor([1, 0.5, 0.1]).view(3, 1, 1)
+    _, height, _ = latent_shape(settings, (3, 8, 12))
+    side = 8 // height
+    squares = np.stack(
+        [
+            image[:, row : row + side, column : column + side].ravel()
+            for image in x.double().numpy()
+            for row in range(0, 8, side)
+            for column in range(0, 12, side)
+        ]
+    )
+    network = build_autoencoder(settings, (3, 8, 12))
+    network.begin_linear(x)
+    latent, log_variance = network.posterior(x)
+    wide = np.linalg.svd(squares - squares.mean(0))[2][: settings.channels]
+    projected = squares.mean(0) + (squares - squares.mean(0)) @ wide.T @ wide
+    error = (network.decoder(latent) - x).double().square().sum()
+    assert error.item() == pytest.approx(((projected - squares) ** 2).sum(), rel=1e-4)
+    torch.testing.assert_close(latent.std((0, 2, 3)), torch.ones(settings.channels), atol=0.02, rtol=0)
+    assert (log_variance == FIRST_LOG_VARIANCE).all()
+
+
+def test_a_linear_path_bears_more_channels_than_numbers_and_images_of_one_colour():
+    network = build_autoencoder(LINEAR.model_copy(update={"channels": 6}), (1, 8, 8))
+    x = images(5, 1, 1, 1).expand(5, 1, 8, 8)
+    network.begin_linear(x)
+    torch.testing.assert_close(network.decoder(network.posterior(x)[0]), x, atol=1e-4, rtol=0)
+
+
+def test_without_a_linear_path_nothing_begins_there():
+    network = build_autoencoder(PATCH, (1, 8, 8))
+    before = {name: values.clone() for name, values in network.state_dict().items()}
+    network.begin_linear(images(3, 1, 8, 8))
+    assert all(torch.equal(before[name], values) for name, values in network.state_dict().items())
 
 
 def test_without_an_autoencoder_the_shape_is_the_images():
