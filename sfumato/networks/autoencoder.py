@@ -33,14 +33,14 @@ FIRST_LOG_VARIANCE = -4.0
 SEAMS = 8
 """Channels at full size of the decoder of patches, before its last convolution."""
 
-PATCHES = Latent(kind="patch", multipliers=(1,), linear=True, width=48, loss="l2", batch=32, learning_rate=6e-3)
-"""Settings of patches of any size: small steps of few images, which reduce the error several times faster than large ones, squared
-errors, and a linear map beside the convolutions."""
+PATCHES = Latent(kind="patch", multipliers=(1,), width=48, loss="l2", batch=32, learning_rate=6e-3)
+"""Settings of patches of any size: small steps of few images, which reduce the error several times faster than large ones, and
+squared errors."""
 ANCHORS: dict[tuple[int, int], Latent] = {
     (28, 1): PATCHES.model_copy(update={"patch": 4, "channels": 2, "steps": 3500}),
-    (32, 3): PATCHES.model_copy(update={"patch": 4, "channels": 6, "steps": 4000}),
-    (64, 3): PATCHES.model_copy(update={"patch": 4, "channels": 4, "steps": 2000}),
-    (128, 3): PATCHES.model_copy(update={"patch": 8, "channels": 8, "steps": 2000}),
+    (32, 3): PATCHES.model_copy(update={"patch": 4, "channels": 6, "linear": True, "steps": 4000}),
+    (64, 3): PATCHES.model_copy(update={"patch": 4, "channels": 4, "linear": True, "steps": 2000}),
+    (128, 3): PATCHES.model_copy(update={"patch": 8, "channels": 8, "linear": True, "steps": 2000}),
 }
 """Side and colours of an image to the autoencoder that serves it on a CPU.
 
