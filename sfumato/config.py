@@ -185,8 +185,8 @@ class Latent(Section):
     patch: Annotated[int, Field(ge=2, le=16), LATER] = 4
     """For `patch`: side in pixels of the squares that become one position each, before `multipliers` halve any further."""
     linear: Annotated[bool, LATER] = False
-    """Whether a linear map lies beside the convolutions of either half and begins at the principal components of the public images: levels
-    and colours of images are there from the first step on. Of strokes in few numbers convolutions alone make better latents."""
+    """Whether a linear map lies beside the convolutions of either half and begins at the principal components of the public images:
+    colours are there from the first step on. Of grey images, strokes above all, convolutions alone make latents that class moments suit better."""
     channels: int = Field(default=3, ge=1)
     """Channels of a latent."""
     width: int = Field(default=16, ge=1)

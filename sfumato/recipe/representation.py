@@ -35,8 +35,8 @@ numbers, about 73 % of what a classifier reads survives, to 6 about 86 %; of gre
 OF_SMALL = {"strokes": 2}
 """Channels of a small image, where they are others."""
 BESIDE, ALONE = (
-    "levels and colours are there from the first step on",
-    "class moments suit latents of strokes by convolutions alone",
+    "colours are there from the first step on",
+    "class moments suit latents of grey images by convolutions alone",
 )
 """Why a linear map lies beside an autoencoder's convolutions, and why none does (`benchmarks/results/autoencoder-linear.json`)."""
 CROWDED = {4: 4}
@@ -62,6 +62,7 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if settings.latent.kind == "patch":
         yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
         yield Pick("latent.multipliers", PATCHES.multipliers, "the patches do what levels would")
+        yield Pick("latent.linear", channels > 1, BESIDE if channels > 1 else ALONE)
         yield Pick("latent.width", PATCHES.width, "convolutions at the small size cost little")
         yield Pick("latent.loss", PATCHES.loss, "squared errors of small steps come down fastest")
         yield Pick("latent.learning_rate", PATCHES.learning_rate, "as high as small steps bear")
@@ -73,9 +74,6 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
         )
         yield Pick("latent.width", WIDTH_AT_FULL_SIZE, "convolutions at full size are what costs")
     shown = "colour" if channels > 1 else "strokes" if strokes(settings, declared) else "grey"
-    if settings.latent.kind == "patch":
-        linear = shown != "strokes"
-        yield Pick("latent.linear", linear, BESIDE if linear else ALONE)
     crowded = max(height, width) // fold > UNET_UP_TO
     usual = CHANNELS[shown][fold]
     usual = OF_SMALL.get(shown, usual) if max(height, width) <= SMALL else usual

@@ -23,6 +23,14 @@ def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, 
         recipe(f"recipe.device={device}", shape=(3, 512, 600))
 
 
+def test_in_colour_a_linear_map_lies_beside_the_convolutions_unless_a_person_says_otherwise():
+    colour, grey = (3, 32, 32), (1, 32, 32)
+    assert recipe(shape=colour).latent.linear and recipe(shape=(3, 64, 64)).latent.linear
+    assert not recipe(shape=grey).latent.linear and recipe("latent.linear=true", shape=grey).latent.linear
+    assert not recipe("latent.linear=false", shape=colour).latent.linear
+    assert not recipe("latent.kind=kl", shape=colour).latent.linear
+
+
 @pytest.mark.parametrize(
     ("public", "shape", "numbers"),
     [
