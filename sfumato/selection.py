@@ -53,10 +53,12 @@ def elected(votes: Tensor, count: int) -> list[int]:
 
 
 def sources_of(classes: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
-    """The source of each class of a public mixture, as a position among the `names` of its sources; empty for one source alone."""
+    """The source of each class of a public mixture, as a position among the `names` of its sources; empty for one source alone. Where the name of one
+    begins that of another, the longer one that fits."""
     if len(names) == 1:
         return ()
-    return tuple(next(n for n, name in enumerate(names) if one.startswith(f"{name}:")) for one in classes)
+    fitting = ([n for n, name in enumerate(names) if one.startswith(f"{name}:")] for one in classes)
+    return tuple(max(some, key=lambda n: len(names[n])) for some in fitting)
 
 
 def fewest(of: Sequence[int]) -> int:

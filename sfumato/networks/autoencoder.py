@@ -30,6 +30,9 @@ FLAT_DIRECTION = 1e-6
 FIRST_LOG_VARIANCE = -4.0
 """Log variance of the posterior where the linear maps begin: little noise on latents of variance 1, so that the decoder sees them from the first step on."""
 
+CHUNK = 128
+"""Images whose squares are in memory at once."""
+
 SEAMS = 8
 """Channels at full size of the decoder of patches, before its last convolution."""
 
@@ -166,8 +169,13 @@ class Autoencoder(nn.Module):
         into, out = self.encoder, self.decoder
         if not isinstance(into, _Beside) or not isinstance(out, _Beside):
             return
-        squares = into.layout(images).movedim(1, -1).flatten(0, -2).double()
-        mean, (values, vectors) = squares.mean(0), torch.linalg.eigh(squares.T.cov())
+        total = torch.zeros(out.linear.out_channels, dtype=torch.float64, device=images.device)
+        products, count = torch.zeros_like(total).diag(), 0
+        for part in images.split(CHUNK):
+            squares = into.layout(part).movedim(1, -1).flatten(0, -2).double()
+            total, products, count = total + squares.sum(0), products + squares.T @ squares, count + len(squares)
+        mean = total / count
+        values, vectors = torch.linalg.eigh(products / count - mean.outer(mean))
         channels = out.linear.in_channels
         roots, widest = values.clamp(min=FLAT_DIRECTION).sqrt().flip(0)[:channels], vectors.flip(1)[:, :channels]
         encoding, decoding = mean.new_zeros(2 * channels, len(mean)), mean.new_zeros(len(mean), channels)

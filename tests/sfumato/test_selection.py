@@ -87,6 +87,7 @@ def test_the_source_of_a_class_is_told_by_its_name():
     classes = ("glyphs:a", "glyphs:shapes:b", "shapes:leaves")
     assert sources_of(classes, ("glyphs", "shapes")) == (0, 0, 1)
     assert sources_of(("b:a", "a:a"), ("b", "a")) == (0, 1)
+    assert sources_of(("a:one", "a:b:one"), ("a", "a:b")) == (0, 1)
     assert sources_of(("a", "b"), ("glyphs",)) == ()
     assert fewest(of_two(5, 2)) == 2 and fewest(()) == 0
 
