@@ -24,7 +24,11 @@ class PublicImages(Ref):
 
 
 class ChosenImages(PublicImages):
-    """The public images of those classes that private records voted for."""
+    """The public images that private records voted for."""
+
+
+class PublicClusters(Ref):
+    """The centroids of public images that look alike."""
 
 
 class PublicAutoencoder(Ref):

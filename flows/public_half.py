@@ -7,7 +7,7 @@ from artifacts.references import (
     Rehearsal,
 )
 from sfumato import sources
-from sfumato.config import Network
+from sfumato.config import Data, Network
 from sfumato.methods.plan import (
     Plan,
 )
@@ -24,11 +24,14 @@ from tasks.runtime.run import Journal
 
 def load_images(settings: Settings, plan: Plan, journal: Journal, note: str = "") -> PublicImages:
     """The public images, with which the private ones are compared before anything is trained."""
-    data = settings.data
+    content = sources.fingerprint(settings.data.public, folder=settings.data.folder)
+    return journal.stage(public.load_public, note=note)(*read_as(settings, plan), settings.seed, content)
+
+
+def read_as(settings: Settings, plan: Plan) -> tuple[Data, int]:
+    """How public images are read: with the channels of the private ones, and at their size."""
     size, channels = brought_to(plan.facts.shape)
-    content = sources.fingerprint(data.public, folder=data.folder)
-    side = data.model_copy(update={"channels": channels})
-    return journal.stage(public.load_public, note=note)(side, size, settings.seed, content)
+    return settings.data.model_copy(update={"channels": channels}), size
 
 
 def without_noise(settings: Settings, plan: Plan, images: PublicImages, journal: Journal) -> PublicImages:

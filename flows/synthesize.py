@@ -36,6 +36,7 @@ from flows.public_half import (
     encode,
     load_images,
     prepare,
+    read_as,
     rehearse,
     train_backbone,
     train_eyes,
@@ -69,7 +70,17 @@ from tasks import (
     selection,
 )
 from tasks.editions import next_edition
-from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
+from tasks.inputs import (
+    ClusterSearch,
+    FeatureSpaces,
+    Inputs,
+    Judging,
+    PrivateParts,
+    PublicParts,
+    RunDescription,
+    TrainingSet,
+    Wanted,
+)
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
 from tasks.record import Finished, baseline_settings, conclude, pages_of
 from tasks.release import JudgedSets
@@ -228,18 +239,32 @@ def show_in_ui(record: RunRecord) -> None:
 def select(
     settings: Settings, plan: Plan, shown: TrainingSet, order: Order, journal: Journal, go_on: bool
 ) -> TrainingSet:
-    """What the public denoiser learns from: all public images, or those of the classes that private records vote for.
+    """What the public denoiser learns from: all public images, or those of the classes, sources or clusters that private records vote for.
 
     The autoencoder is rehearsed before the votes are paid for; what has learnt from the winners is rehearsed before anything else is.
     """
     if not plan.facts.selected:
         return shown
-    backbone = train_backbone(settings, shown.images, journal)
     if shown.autoencoder:
         eyes = train_eyes(settings, shown.images, journal)
         agree(settings, rehearse(settings, None, shown, eyes, journal), journal, go_on)
     order = order.following(*after(plan, STAGE_SELECTION))
     event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
+    if number := facts.clusters:
+        clusters = journal.stage(selection.find_clusters)(shown.images, number, settings.seed)
+        votes = journal.stage(selection.vote_for_clusters, paid=True)(order, event, number, clusters)
+        search = ClusterSearch(
+            images=shown.images,
+            clusters=clusters,
+            votes=votes,
+            noise=event.noise_multiplier,
+            threshold=settings.selection.threshold,
+            kinds=facts.selected,
+            candidates=settings.selection.candidates,
+        )
+        chosen = journal.stage(selection.choose_clusters)(search, *read_as(settings, plan), settings.seed)
+        return shown.model_copy(update={"images": chosen, "whole": shown.images})
+    backbone = train_backbone(settings, shown.images, journal)
     if of := facts.sources:
         votes = journal.stage(selection.vote_for_sources, paid=True)(order, event, facts.classes, of, backbone)
         count = settings.selection.sources

@@ -344,13 +344,25 @@ class Selection(Section):
     """Public classes that are kept; 0 keeps all, and asks nothing."""
     sources: Annotated[int, LATER] = Field(default=0, ge=0)
     """Sources of a public mixture that are kept, in the place of classes: 1 of `glyphs+shapes`, say; 0 keeps all, and asks nothing."""
+    clusters: Annotated[int, LATER] = Field(default=0, ge=0)
+    """Clusters of public images that look alike, among which private records vote in the place of classes; images of those that stand out of the noise are kept,
+    and of a drawn source more are drawn like them. 0 keeps all, and asks nothing."""
+    threshold: Annotated[float, LATER] = Field(default=4.0, ge=0)
+    """For `clusters`: votes that one needs to win, in standard deviations of their noise. With a low one noise wins."""
+    candidates: Annotated[int, LATER] = Field(default=200_000, ge=0)
+    """For `clusters`: further images, at most, that a drawn source (`glyphs`, `shapes`) draws in search of images of the winners."""
     share: float = Field(default=0.05, gt=0, lt=1)
     """Share of `privacy.epsilon` that the votes may cost by themselves; together with the rest they cost less."""
 
     @property
     def takes_votes(self) -> bool:
         """Whether private records vote."""
-        return self.classes > 0 or self.sources > 0
+        return self.classes > 0 or self.sources > 0 or self.clusters > 0
+
+    @property
+    def options(self) -> str:
+        """What they vote for."""
+        return "clusters" if self.clusters else "sources" if self.sources else "classes"
 
 
 class Central(Section):

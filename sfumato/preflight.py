@@ -19,6 +19,7 @@ from typing import Any, Literal
 from sfumato import sources
 from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
+from sfumato.clusters import kinds_of
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
 from sfumato.default_public import SHAPES, drawn_beside, drawn_warning, unnamed
 from sfumato.diffusion.schedule import make_schedule
@@ -125,10 +126,13 @@ def preflight(
         whole=whole,
         unit=unit if grouped else "",
         images=images if grouped else 0,
-        selected=settings.selection.classes or settings.selection.sources * fewest(voted),
+        selected=settings.selection.classes
+        or settings.selection.sources * fewest(voted)
+        or kinds_of(settings.selection.clusters),
+        clusters=settings.selection.clusters,
         sources=voted,
     )
-    refuse_selection(settings, facts)
+    refuse_selection(settings, facts, public.records)
     fields = {"group": group, "unit": unit, "records": whole.records, "classes": whole.classes}
     settings = follow(settings.model_copy(update={"data": data.model_copy(update=fields)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)

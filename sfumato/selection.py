@@ -95,9 +95,15 @@ def chosen(images: ImageSet, classes: Sequence[int], seed: int) -> ImageSet:
     learnt, withheld = (
         part[np.isin(images.labels[part], classes)] for part in map(Tensor.numpy, positions(len(images), seed))
     )
-    free, held = (part.numpy() for part in positions(len(learnt) + len(withheld), seed))
-    order = np.empty(len(free) + len(held), np.int64)
-    order[np.concatenate([held, free])] = np.concatenate([withheld, learnt])
+    order = withheld_first(np.concatenate([withheld, learnt]), seed)
     numbers = np.full(len(images.classes), -1)
     numbers[list(classes)] = np.arange(len(classes))
     return ImageSet(images.pixels[order], numbers[images.labels[order]], tuple(images.classes[one] for one in classes))
+
+
+def withheld_first(order: np.ndarray, seed: int) -> np.ndarray:
+    """The same things `[n]` in an order of which `held_out` withholds the first ones."""
+    free, held = (part.numpy() for part in positions(len(order), seed))
+    placed = np.empty_like(order)
+    placed[np.concatenate([held, free])] = order
+    return placed

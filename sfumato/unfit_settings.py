@@ -17,6 +17,8 @@ from sfumato.settings import Settings
 
 FEWEST_IN_A_MEAN = 10
 """The fewest records, were they evenly spread, of which a central image may be the mean."""
+FEWEST_IN_CLUSTER = 5
+"""The fewest public images, were they evenly spread, that a cluster of them may have."""
 LONGEST_NOISE = 0.5
 """Longest noise in a mean embedding, in lengths of an embedding of images that are all alike."""
 
@@ -122,21 +124,25 @@ def _refuse_alignment(settings: Settings, facts: Facts) -> None:
     refuse_size(latent_shape(settings.latent, facts.shape), len(facts.classes))
 
 
-def refuse_selection(settings: Settings, facts: Facts) -> None:
-    """Refuse a choice of public classes that leaves none out, or without a public denoiser that would learn from them."""
-    wanted, selection = settings.selection.classes or settings.selection.sources, settings.selection
+def refuse_selection(settings: Settings, facts: Facts, public_images: int) -> None:
+    """Refuse a choice among public classes or so many images that leaves none out, or without a public denoiser that would learn from them."""
+    selection = settings.selection
     if not selection.takes_votes:
         return
-    name = "classes" if selection.classes else "sources"
+    name, *others = [one for one in ("classes", "sources", "clusters") if getattr(selection, one)]
+    wanted = getattr(selection, name)
     use = f"selection.{name}={wanted}"
     if METHODS[settings.method.name].blueprint or not settings.pretraining.steps:
         why = (
             f"method.name={settings.method.name} begins afresh" if settings.pretraining.steps else "pretraining.steps=0"
         )
         raise BadInput(f"{use}: {why}, so that no denoiser learns from public images: use selection.{name}=0")
-    if selection.classes and selection.sources:
+    if others:
+        also = f"selection.{others[0]}={getattr(selection, others[0])}"
+        raise BadInput(f"{use}: {also} chooses in another way, and a record votes once: set one of the two to 0")
+    if selection.clusters == 1 or selection.clusters * FEWEST_IN_CLUSTER > public_images:
         raise BadInput(
-            f"{use}: selection.sources={selection.sources} chooses sources as a whole: set one of the two to 0"
+            f"{use}: use at least 2, and at most {public_images // FEWEST_IN_CLUSTER} for {public_images} public images, or selection.clusters=0"
         )
     if selection.sources and not facts.sources:
         raise BadInput(

@@ -18,6 +18,7 @@ from artifacts.references import (
     PublicAutoencoder,
     PublicBackbone,
     PublicClassifier,
+    PublicClusters,
     PublicImages,
     PublicModel,
     PublicMoments,
@@ -56,6 +57,22 @@ class TrainingSet(Section):
     def refs(self) -> list[Ref]:
         """All that are there."""
         return [ref for ref in (self.images, self.autoencoder, self.whole) if ref]
+
+
+class ClusterSearch(Section):
+    """A search for public images of the clusters that private records vote for."""
+
+    images: PublicImages
+    clusters: PublicClusters
+    votes: ClassVotes
+    noise: float
+    """Standard deviation of the noise on a vote."""
+    threshold: float
+    """Deviations that a winner has more than."""
+    kinds: int
+    """Classes of what is found."""
+    candidates: int
+    """Further images that may be drawn, at most."""
 
 
 class FeatureSpaces(Section):

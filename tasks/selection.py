@@ -1,22 +1,40 @@
-"""The stages that choose public classes, or whole sources of a mixture: the votes of private records, and the images of the winners.
+"""The stages that choose public classes, whole sources of a mixture, or clusters of images: the votes of private records, and the images of the winners.
 
 The votes alone open the private images; what learns from the winners depends on them and is labelled so.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
 
 from artifacts import serialization
-from artifacts.references import ChosenImages, ClassVotes, PublicBackbone, PublicImages
-from sfumato import selection
+from artifacts.references import ChosenImages, ClassVotes, PublicBackbone, PublicClusters, PublicImages, Ref
+from sfumato import clusters as looking_alike
+from sfumato import selection, sources
+from sfumato.config import Data
+from sfumato.marks import PUBLIC_IMAGES
 from sfumato.methods.plan import STAGE_SELECTION
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import DiscreteHistogram
-from tasks.runtime.artifact import RunContext, device_of, draft_of
+from sfumato.progress import silent
+from tasks.inputs import ClusterSearch
+from tasks.public import read_public
+from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
+from tasks.runtime.narrowing import seen_by
 from tasks.runtime.progress import CONSOLE
 from tasks.terms import SharedOrder, with_canaries
 
+SEARCHED = ("noise", "threshold", "kinds", "candidates")
+"""What is said of a search beside the artifacts that it begins with."""
+NONE_STANDS_OUT = "no cluster of public images stands out of the noise on the votes, so that all"
+"""Said where votes chose nothing."""
+EVERY_CLASS = "all"
+"""Name of the one row of votes in which classes are not told apart."""
 MOST_NAMED = 20
 """Public classes that a line on the screen names."""
 
@@ -33,8 +51,10 @@ class Election:
     """How many there are to choose from."""
     title: str
     """What the ledger and the screen call it."""
-    of: tuple[int, ...] = ()
-    """The source of each public class, where the options are sources."""
+
+
+Ballot = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From images and their classes to the option of each."""
 
 
 @stage
@@ -48,7 +68,7 @@ def vote(
 ) -> ClassVotes:
     """Let each private record vote for the public class that the backbone takes it for, and store the noisy histogram."""
     election = Election(event, classes, options, "votes for public classes")
-    return _voted(context, order, backbone, election, code_version(vote.fn))
+    return _voted(context, order, backbone, election, _classified(backbone, order), code_version(vote.fn))
 
 
 @stage
@@ -61,24 +81,56 @@ def vote_for_sources(
     backbone: PublicBackbone,
 ) -> ClassVotes:
     """Let each private record vote for the public source, `of` each public class, that it is nearest to, and store the noisy histogram."""
-    election = Election(event, classes, len(set(of)), "votes for public sources", of)
-    return _voted(context, order, backbone, election, code_version(vote_for_sources.fn))
+    election = Election(event, classes, len(set(of)), "votes for public sources")
+    return _voted(
+        context, order, backbone, election, _classified(backbone, order, of), code_version(vote_for_sources.fn)
+    )
+
+
+@stage
+def vote_for_clusters(
+    context: RunContext, order: SharedOrder, event: DiscreteHistogram, count: int, clusters: PublicClusters
+) -> ClassVotes:
+    """Let each private record, of whichever class, vote for the cluster of public images that it looks most like, and store the noisy histogram."""
+
+    def ballot(draft: Draft[ClassVotes]) -> Ballot:
+        return looking_alike.ballot(_centroids(draft.open(clusters)))
+
+    election = Election(event, (EVERY_CLASS,), count, "votes for clusters of public images")
+    return _voted(context, order, clusters, election, ballot, code_version(vote_for_clusters.fn))
+
+
+def _classified(
+    backbone: PublicBackbone, order: SharedOrder, of: tuple[int, ...] = ()
+) -> Callable[[Draft[ClassVotes]], Ballot]:
+    """The ballot by what a backbone takes records for."""
+
+    def ballot(draft: Draft[ClassVotes]) -> Ballot:
+        reader = serialization.load_backbone(draft.open(backbone), device_of(order.machine))
+        return selection.ballot(reader, of)
+
+    return ballot
 
 
 def _voted(
-    context: RunContext, order: SharedOrder, backbone: PublicBackbone, election: Election, code: str
+    context: RunContext,
+    order: SharedOrder,
+    behind: Ref,
+    election: Election,
+    ballot_of: Callable[[Draft[ClassVotes]], Ballot],
+    code: str,
 ) -> ClassVotes:
     """Ask the private records, and store the noisy histogram."""
-    parents, title, event = [backbone, *order.refs()], election.title, election.event
+    parents, title, event = [behind, *order.refs()], election.title, election.event
     with draft_of(ClassVotes, title, context, parents=parents, params=event.model_dump()) as draft:
         device = device_of(order.machine)
-        reader = serialization.load_backbone(draft.open(backbone), device)
+        ballot = ballot_of(draft)
         with where().ledger() as ledger:
             access = order.access(ledger, context, stage=STAGE_SELECTION, purpose=title, code=code, parents=parents)
             paid = mechanisms.noisy_votes(
                 with_canaries(access, draft, order),
                 event,
-                selection.ballot(reader, election.of),
+                ballot,
                 classes=len(election.classes),
                 options=election.options,
                 device=device,
@@ -123,3 +175,47 @@ def choose_sources(
         line = f"public source with the most votes: {', '.join(names)} ({shares:.0%} of them; {len(joined):,} images)"
         CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
     return draft.ref
+
+
+@stage
+def find_clusters(context: RunContext, images: PublicImages, count: int, seed: int) -> PublicClusters:
+    """Part the public images into clusters that look alike."""
+    params = {"clusters": count}
+    with draft_of(PublicClusters, "clusters of public images", context, parents=[images], params=params) as draft:
+        public = serialization.load_images(draft.open(images))
+        centroids = looking_alike.centroids_of(looking_alike.looks_of(public), count, seed)
+        serialization.save(draft.folder, {"centroids": centroids}, {})
+    return draft.ref
+
+
+@stage
+def choose_clusters(
+    context: RunContext,
+    search: ClusterSearch,
+    data: Annotated[Data, seen_by(PUBLIC_IMAGES)],
+    size: int,
+    seed: int,
+) -> ChosenImages:
+    """As many public images as there are, or fewer, of the clusters that stand out of the noise, in the proportion of their votes; of drawn sources
+    more are drawn until there are enough. All public images where no cluster stands out."""
+    parents, params = [search.images, search.clusters, search.votes], search.model_dump(include=set(SEARCHED))
+    with draft_of(ChosenImages, "chosen public images", context, parents=parents, params=params) as draft:
+        (tally,) = serialization.load(draft.open(search.votes))[0]["votes"]
+        centroids = _centroids(draft.open(search.clusters))
+        public = serialization.load_images(draft.open(search.images))
+        further = search.candidates // len(public) if sources.is_drawn(data.public) else 0
+        won = looking_alike.winners(tally, search.noise, search.threshold)
+        more = (read_public(data, size, seed + number + 1, silent) for number in range(further))
+        pixels = looking_alike.gathered(public, more, centroids, won, seed, draft.show)
+        chosen = looking_alike.of_kinds(pixels, search.kinds)
+        serialization.save_images(draft.folder, chosen)
+        winning = int((won > 0).sum())
+        draft.metrics = {"images": len(chosen), "classes": len(chosen.classes), "clusters": winning}
+        stands = f"{winning} of {len(won):,} clusters of public images stand out of the noise"
+        line = f"{stands} ({len(chosen):,} images)" if winning else f"{NONE_STANDS_OUT} {len(chosen):,} are kept"
+        CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+    return draft.ref
+
+
+def _centroids(folder: Path) -> torch.Tensor:
+    return serialization.load(folder)[0]["centroids"]

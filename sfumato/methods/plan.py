@@ -83,6 +83,8 @@ class Facts(Section):
     """The constants that these follow from; None in plans of earlier versions."""
     selected: Annotated[int, LATER] = 0
     """Public classes that the public denoiser learns from, of the private records' own choice; 0 where it learns from all."""
+    clusters: Annotated[int, LATER] = 0
+    """Clusters of public images that private records choose among; else 0."""
     sources: Annotated[tuple[int, ...], LATER] = ()
     """The source of each public class, a position in the mixture, where private records choose among sources; else empty."""
 
@@ -95,6 +97,8 @@ class Facts(Section):
     def public_side(self) -> str:
         """The number of public classes, in words."""
         known = number_of_classes(self.public_classes)
+        if self.clusters:
+            return f"{known}; the denoiser learns from images of those of {self.clusters} clusters that private records vote for, as {self.selected} classes"
         if self.sources:
             return f"{known} of {len(set(self.sources))} sources; the denoiser learns from those that private records vote for, as {self.selected} classes"
         if self.selected:
@@ -377,7 +381,7 @@ def selecting(selection: Selection, privacy: Privacy) -> list[Spend]:
     event = DiscreteHistogram(
         noise_multiplier=noise_of_votes(selection.share * privacy.epsilon, privacy.delta, privacy.relation)
     )
-    what = f"votes for the public {'sources' if selection.sources else 'classes'} to learn from"
+    what = f"votes for the public {selection.options} to learn from"
     return [Spend(stage=STAGE_SELECTION, what=what, event=event)]
 
 

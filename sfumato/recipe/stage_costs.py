@@ -81,7 +81,8 @@ def needs_backbone(settings: Settings) -> bool:
     compared = method.evolves is not None and method.evolves(settings).features == "backbone"
     summed = method.embeds is not None and method.embeds(settings).features == "perceptual"
     perceptual = settings.latent.kind != "none" and settings.latent.perceptual > 0
-    return compared or summed or perceptual or settings.judge.use != "none" or settings.selection.takes_votes
+    classified = settings.selection.classes > 0 or settings.selection.sources > 0
+    return compared or summed or perceptual or settings.judge.use != "none" or classified
 
 
 def has_public_model(settings: Settings) -> bool:

@@ -8,7 +8,9 @@ import numpy as np
 from sfumato.images import ImageSet
 from sfumato.sources.catalogue import Catalogue, Part, Reading, Record, SourceFacts
 
-BUILT_IN = ("digits", "glyphs", "shapes")
+DRAWN = ("glyphs", "shapes")
+"""Sources of which another seed draws other images, as many as one likes."""
+BUILT_IN = ("digits", *DRAWN)
 ALPHABETS = {"letters": string.ascii_letters, "digits": string.digits, "both": string.ascii_letters + string.digits}
 """The characters behind the setting `data.glyphs`."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.built_in import BUILT_IN
+from sfumato.sources.built_in import BUILT_IN, DRAWN
 from sfumato.sources.named import NAMED, locate
 from sfumato.sources.tables import READERS
 
@@ -45,6 +45,11 @@ def prefixes(parts: tuple[str, ...]) -> list[str]:
 def absolute(source: str) -> str:
     """The same source with its paths made absolute."""
     return "+".join(part if part in NAMES else str(Path(part).resolve()) for part in parts_of(source))
+
+
+def is_drawn(source: str) -> bool:
+    """Whether another seed gives other images of all parts of a source."""
+    return set(parts_of(source)) <= set(DRAWN)
 
 
 def needs_folder(*sources: str) -> bool:
