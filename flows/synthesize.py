@@ -24,6 +24,7 @@ from artifacts.publish import below, destination
 from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
     ClassCounts,
+    PublicImages,
     Rehearsal,
     Samples,
 )
@@ -180,7 +181,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
     journal.refusal = checks.over_budget(
         secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan)
     )
-    shown = select(settings, plan, encode(settings, public_images, journal), order, journal, wishes.go_on)
+    shown = select(settings, plan, public_images, order, journal, wishes.go_on)
     parts = prepare(settings, plan, shown, journal)
     classifier = train_eyes(settings, public_images, journal)
     rehearsed = rehearse(settings, parts, shown, classifier, journal)
@@ -237,24 +238,22 @@ def show_in_ui(record: RunRecord) -> None:
 
 
 def select(
-    settings: Settings, plan: Plan, shown: TrainingSet, order: Order, journal: Journal, go_on: bool
+    settings: Settings, plan: Plan, images: PublicImages, order: Order, journal: Journal, go_on: bool
 ) -> TrainingSet:
-    """What the public denoiser learns from: all public images, or those of the classes, sources or clusters that private records vote for.
+    """What the public half learns from: all public images, or those that private records vote for.
 
-    The autoencoder is rehearsed before the votes are paid for; what has learnt from the winners is rehearsed before anything else is.
+    An autoencoder of all of them is rehearsed before votes for classes or sources are paid for; what has learnt from the winners is rehearsed before
+    anything else is.
     """
-    if not plan.facts.selected:
-        return shown
-    if shown.autoencoder:
-        eyes = train_eyes(settings, shown.images, journal)
-        agree(settings, rehearse(settings, None, shown, eyes, journal), journal, go_on)
-    order = order.following(*after(plan, STAGE_SELECTION))
-    event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
+    facts = plan.facts
+    if not facts.selected:
+        return encode(settings, images, journal)
+    order, event = order.following(*after(plan, STAGE_SELECTION)), plan.event_of(DiscreteHistogram, STAGE_SELECTION)
     if number := facts.clusters:
-        clusters = journal.stage(selection.find_clusters)(shown.images, number, settings.seed)
+        clusters = journal.stage(selection.find_clusters)(images, number, settings.seed)
         votes = journal.stage(selection.vote_for_clusters, paid=True)(order, event, number, clusters)
         search = ClusterSearch(
-            images=shown.images,
+            images=images,
             clusters=clusters,
             votes=votes,
             noise=event.noise_multiplier,
@@ -263,16 +262,19 @@ def select(
             candidates=settings.selection.candidates,
         )
         chosen = journal.stage(selection.choose_clusters)(search, *read_as(settings, plan), settings.seed)
-        return shown.model_copy(update={"images": chosen, "whole": shown.images})
-    backbone = train_backbone(settings, shown.images, journal)
+        return encode(settings, chosen, journal).model_copy(update={"whole": images})
+    backbone, shown = train_backbone(settings, images, journal), encode(settings, images, journal)
+    if shown.autoencoder:
+        eyes = train_eyes(settings, images, journal)
+        agree(settings, rehearse(settings, None, shown, eyes, journal), journal, go_on)
     if of := facts.sources:
         votes = journal.stage(selection.vote_for_sources, paid=True)(order, event, facts.classes, of, backbone)
         count = settings.selection.sources
-        chosen = journal.stage(selection.choose_sources)(shown.images, votes, of, count, settings.seed)
+        chosen = journal.stage(selection.choose_sources)(images, votes, of, count, settings.seed)
     else:
         votes = journal.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
-        chosen = journal.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
-    return shown.model_copy(update={"images": chosen, "whole": shown.images})
+        chosen = journal.stage(selection.choose)(images, votes, facts.selected, settings.seed)
+    return shown.model_copy(update={"images": chosen, "whole": images})
 
 
 def paid_before(plan: Plan) -> str:

@@ -157,9 +157,8 @@ def gathered(
 
     own, unseen = (part[chosen(public.subset(part))] for part in (learnt, withheld))
     fresh = [public.pixels[unseen]]
-    for images in further:
-        if not places.any():
-            break
+    more = iter(further)
+    while places.any() and (images := next(more, None)):
         fresh.append(images.pixels[chosen(images)])
     others = np.setdiff1d(np.arange(len(public)), np.concatenate([own, unseen]))
     beside = np.random.default_rng(seed).permutation(others)[: max(0, LEAST - found)]

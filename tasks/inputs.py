@@ -47,12 +47,17 @@ class TrainingSet(Section):
     seed: int
     machine: Annotated[Machine, NOT_HASHED]
     whole: Annotated[PublicImages | None, LATER] = None
-    """All public images, from which the autoencoder learnt, where `images` are a choice of them."""
+    """All public images, where `images` are a choice of them."""
 
     @property
     def every(self) -> PublicImages:
         """All public images, chosen or not."""
         return self.whole or self.images
+
+    @property
+    def digests(self) -> list[str]:
+        """What the autoencoder may have learnt from: all public images, or the choice."""
+        return [self.every.digest, self.images.digest]
 
     def refs(self) -> list[Ref]:
         """All that are there."""

@@ -21,7 +21,7 @@ def load_denoiser(context: RunContext, public: TrainingSet, schedule: Schedule, 
     with draft_of(PublicModel, "public model from elsewhere", context, parents=public.refs(), params=params) as draft:
         images, device = serialization.load_images(draft.open(public.images)), device_of(public.machine)
         folder = draft.open(public.autoencoder) if public.autoencoder else None
-        codec = serialization.load_codec(folder, device, trained_on=[public.every.digest])
+        codec = serialization.load_codec(folder, device, trained_on=public.digests)
         channels, height, width = images.pixels.shape[1:]
         shape, classes = codec.shape((channels, height, width)), len(images.classes)
         model = pretrained.load_denoiser(network, schedule, shape, classes, limit=codec.limit)

@@ -144,7 +144,7 @@ def dealt(draft: Draft[Any], public: TrainingSet, reference: float) -> split.Pub
     """The public images as the denoisers see them, in their parts."""
     device = device_of(public.machine)
     folder = draft.open(public.autoencoder) if public.autoencoder else None
-    codec = serialization.load_codec(folder, device, trained_on=[public.every.digest])
+    codec = serialization.load_codec(folder, device, trained_on=public.digests)
     return split.split_public(
         serialization.load_images(draft.open(public.images)), reference, public.seed, device, codec
     )
@@ -334,7 +334,7 @@ def rehearse(
         parted = held_out(serialization.load_images(draft.open(public.images)), public.seed)
         folder = draft.open(public.autoencoder) if public.autoencoder else None
         eyes, _ = classifiers.load_classifier(draft.open(classifier), device)
-        codec = serialization.load_codec(folder, device, trained_on=[public.every.digest])
+        codec = serialization.load_codec(folder, device, trained_on=public.digests)
         findings, shown = rehearsal.rehearse(
             make_schedule(schedule, codec.limit),
             generation,

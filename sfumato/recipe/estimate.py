@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sfumato import sources
 from sfumato.central import BATCH as CENTRAL_BATCH
 from sfumato.config import Matching
 from sfumato.costs import (
@@ -94,6 +95,8 @@ PUBLIC_STAGES = (
 BYTES = 4
 COPIES_OF_WEIGHTS, COPIES_READ, COPIES_DRAWN = 10, 3, 2
 """Times that weights (with gradients, the optimiser's state, the average), images that are read, and drawn images are in memory at once."""
+DRAWN_SECONDS = 1.2e-7
+"""Seconds to draw one number of a public image, and to look at it."""
 BASE_GIGABYTES = 1.0
 """Memory of the program itself."""
 
@@ -173,6 +176,8 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
             # The private images once, and the drawn ones twice: to label them, and to see where the judge agrees.
             stages["judge"] = ((facts.images or facts.records) + 2 * plan.generation.images) * backbone / TRAINING
 
+    if facts.clusters and sources.is_drawn(settings.data.public):
+        stages["search for public images"] = settings.selection.candidates * math.prod(image) * DRAWN_SECONDS
     model = build(settings.network, shape, facts.learnt_classes, alpha_bar=levels)
     kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.learnt_classes)
     denoise = probe.per_image(kind, work, lambda n: _denoiser_step(model, settings, shape, n))

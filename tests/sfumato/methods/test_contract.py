@@ -525,6 +525,10 @@ def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
             ["data.public=glyphs+shapes", "selection.sources=1", "selection.classes=4"],
             "set one of the two to 0",
         ),
+        ("rapid", ["selection.clusters=9", "selection.classes=4"], "selection.clusters=9 chooses in another way"),
+        ("rapid", ["selection.clusters=1"], r"selection\.clusters=1: use at least 2, and at most"),
+        ("rapid", ["selection.clusters=6000"], "for 20800 public images, or selection.clusters=0"),
+        ("rapid", ["selection.clusters=9", "pretraining.steps=0"], "use selection.clusters=0"),
     ],
 )
 def test_a_choice_of_public_classes_that_cannot_be_made_is_refused_in_one_line(method, changes, says):

@@ -1,0 +1,157 @@
+"""Clusters of public images that look alike, the votes for them, and the images of the winners."""
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato import clusters
+from sfumato.clusters import (
+    ballot,
+    centroids_of,
+    clusters_for,
+    gathered,
+    kinds,
+    kinds_of,
+    looks,
+    looks_of,
+    nearest,
+    of_kinds,
+    quotas,
+    taken,
+    winners,
+)
+from sfumato.held_out import held_out
+from sfumato.images import ImageSet, to_unit
+from sfumato.sources.shapes import render_shapes
+
+
+@pytest.fixture(scope="module")
+def shapes() -> ImageSet:
+    return render_shapes(60, 16, seed=0)
+
+
+def toned(tones: list[int], each: int = 1) -> ImageSet:
+    """Plain images of these grey levels."""
+    pixels = np.repeat(np.array(tones, np.uint8), each)[:, None, None, None] * np.ones((1, 1, 8, 8), np.uint8)
+    return ImageSet(pixels, np.zeros(len(pixels), np.int64), ("grey",))
+
+
+def levels(pixels: np.ndarray) -> list[int]:
+    return pixels[:, 0, 0, 0].tolist()
+
+
+def test_looks_are_the_colours_and_the_contrast_of_each_cell():
+    image = torch.zeros(1, 3, 14, 14)
+    image[:, 0, :2, :2] = 1.0
+    image[:, :, 12:, 12:] = torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
+    seen = looks(image).view(4, 7, 7)
+    assert seen[0, 0, 0] == 1 and seen[1:, 0, 0].abs().max() == 0, "an even cell has its colour and no contrast"
+    assert seen[:3, 6, 6].abs().max() == 0 and seen[3, 6, 6] == pytest.approx(clusters.CONTRAST)
+    assert seen[:, 1:6, 1:6].abs().max() == 0
+
+
+def test_a_record_looks_the_same_whoever_stands_beside_it(shapes):
+    """Otherwise a record would change the votes of others, and the price of one vote would not cover it."""
+    images = to_unit(shapes.pixels)
+    assert torch.equal(looks(images)[3:4], looks(images[3:4]))
+    vote = ballot(centroids_of(looks(images), 20, seed=1))
+    together = vote(images, torch.zeros(len(images)))
+    assert together.dtype == torch.int64 and together.min() >= 0 and together.max() < 20
+    assert [int(vote(one[None], torch.zeros(1))) for one in images[:40]] == together[:40].tolist()
+
+
+def test_clusters_part_what_differs_and_join_what_is_alike():
+    points = looks_of(toned([0, 100, 250], each=30))
+    where = nearest(points, centroids_of(points, 12, seed=0)).view(3, 30)
+    assert all(len(set(row.tolist())) == 1 for row in where) and len(set(where[:, 0].tolist())) == 3
+
+
+def test_more_clusters_than_images_are_refused(shapes):
+    with pytest.raises(ValueError, match="do not make 1000 clusters"):
+        centroids_of(looks_of(shapes), 1000, seed=0)
+
+
+def test_those_win_that_stand_out_of_the_noise():
+    votes = torch.tensor([100, 29, 28, -50, 0])
+    assert winners(votes, noise=7.0, threshold=4.0).tolist() == [100, 29, 0, 0, 0]
+
+
+def test_pure_noise_wins_next_to_nothing():
+    """Votes that nobody cast, with noise of a fixed seed, since this looks at the threshold and not at a mechanism."""
+    noise = torch.randn(2000, generator=torch.Generator().manual_seed(0)) * 7
+    assert winners(noise, noise=7.0, threshold=4.0).count_nonzero() <= 1
+    assert winners(noise, noise=7.0, threshold=2.0).count_nonzero() > 20
+
+
+def test_places_follow_the_votes_and_are_filled_by_those_that_come_first():
+    places = quotas(torch.tensor([30, 0, 10]), 8)
+    assert places.tolist() == [6, 0, 2]
+    assert taken(torch.tensor([2, 1, 0, 2, 2, 0, 1]), places).tolist() == [0, 2, 3, 5]
+    assert taken(torch.empty(0, dtype=torch.int64), places).tolist() == []
+
+
+def test_kinds_are_of_equal_size_and_alike():
+    points = torch.tensor([[0.0], [10.0], [1.0], [11.0], [20.0], [21.0], [30.0], [31.0]])
+    found = kinds(points, 4).tolist()
+    assert sorted(found) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found[0] == found[2] and found[1] == found[3] and found[4] == found[5]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 16])
+def test_every_kind_has_its_share_of_any_number_of_images(shapes, count):
+    images = of_kinds(shapes.pixels[:101], count)
+    sizes = np.bincount(images.labels, minlength=count)
+    assert len(images.classes) == count and sizes.sum() == 101 and sizes.max() - sizes.min() <= 2
+
+
+def test_images_of_the_winners_are_taken_and_further_ones_drawn_until_there_are_enough(monkeypatch):
+    monkeypatch.setattr(clusters, "LEAST", 0)
+    own = toned([0] * 10 + [100] * 10 + [250] * 80)
+    centroids, asked = looks_of(toned([0, 100, 250])), []
+
+    def further():
+        for number in range(100):
+            asked.append(number)
+            yield toned([2] * 15 + [250] * 85)
+
+    found = levels(gathered(own, further(), centroids, torch.tensor([40, 10, 0]), seed=0))
+    assert sorted(found) == [0] * 10 + [2] * 70 + [100] * 10, "80 and 20 places, of which all of the first are filled"
+    assert len(asked) > 5, "the second cluster has open places, and no further image like it was drawn"
+
+
+def test_drawing_ends_with_the_last_place(monkeypatch):
+    monkeypatch.setattr(clusters, "LEAST", 0)
+    centroids, asked = looks_of(toned([0, 250])), []
+    further = (asked.append(number) or toned([0] * 50) for number in range(100))
+    found = gathered(toned([250] * 60 + [0] * 40), further, centroids, torch.tensor([9, 0]), seed=0)
+    assert levels(found) == [0] * 100 and asked == [0, 1]
+
+
+def test_too_few_images_have_others_beside_them(monkeypatch):
+    monkeypatch.setattr(clusters, "LEAST", 30)
+    found = gathered(toned([0] * 5 + [250] * 95), (), looks_of(toned([0, 250])), torch.tensor([9, 0]), seed=0)
+    assert sorted(levels(found)) == [0] * 5 + [250] * 25
+
+
+def test_all_public_images_stay_where_nothing_stands_out():
+    own = toned(list(range(100)))
+    asked = []
+    found = gathered(own, (asked.append(n) for n in range(5)), looks_of(toned([0, 99])), torch.zeros(2), seed=0)
+    assert sorted(levels(found)) == list(range(100)) and not asked
+    assert set(levels(held_out(of_kinds(found, 4), 0).withheld.pixels)) == set(levels(held_out(own, 0).withheld.pixels))
+
+
+def test_what_no_public_stage_has_learnt_from_is_withheld_of_the_choice_too(monkeypatch):
+    monkeypatch.setattr(clusters, "LEAST", 0)
+    own = toned(list(range(100)) + [200] * 100)
+    known = set(levels(held_out(own, 3).learnt.pixels))
+    found = gathered(own, (), looks_of(toned([50, 200])), torch.tensor([9, 0]), seed=3)
+    withheld = set(levels(held_out(of_kinds(found, 2), 3).withheld.pixels))
+    assert withheld and not withheld & known
+
+
+@pytest.mark.parametrize(
+    ("records", "noise", "count"), [(10_000, 7.0, 952), (100, 7.0, 10), (80, 7.0, 8), (70, 7.0, 0), (10**7, 1.0, 2000)]
+)
+def test_as_many_clusters_as_the_records_can_tell_apart(records, noise, count):
+    assert clusters_for(records, noise) == count and kinds_of(count) == min(count, 16)
