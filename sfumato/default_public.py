@@ -12,7 +12,7 @@ from typing import Any
 
 from sfumato import sources
 from sfumato.clusters import MOST, clusters_for
-from sfumato.config import Data, Privacy
+from sfumato.config import Data
 from sfumato.methods import METHODS
 from sfumato.methods.plan import noise_of_votes, with_numbers
 from sfumato.recipe.stage_costs import STROKES, target_epsilon
@@ -28,8 +28,6 @@ IMAGES_IN_CLUSTER = 10
 """Public images per cluster, at least."""
 CANDIDATES, NUMBERS_DRAWN = 200_000, 3 * 32 * 32
 """Further images that may be drawn, of so many numbers each; of larger ones fewer, since each takes longer."""
-CLEAR = 0.1
-"""Largest noise on the difference of two sources' votes, as a share of the records."""
 
 
 def unnamed(data: Data) -> bool:
@@ -40,8 +38,8 @@ def unnamed(data: Data) -> bool:
     return not set(parts_of(data.private)) <= STROKES
 
 
-def drawn_beside(settings: Settings, shape: tuple[int, int, int], records: int, classes: int) -> Settings:
-    """The settings with drawn public images beside so many private records and classes of this shape, and with the votes for what is public."""
+def drawn_beside(settings: Settings, shape: tuple[int, int, int], records: int) -> Settings:
+    """The settings with drawn public images beside so many private records of this shape, and with the votes for what is public."""
     public = SHAPES if shape[0] > 1 else LETTERS_AND_SHAPES
     changed: dict[str, Section] = {"data": settings.data.model_copy(update={"public": public})}
     learns = (
@@ -52,14 +50,15 @@ def drawn_beside(settings: Settings, shape: tuple[int, int, int], records: int, 
         return settings
     wanted = _clusters(settings, shape, records)
     if not wanted and shape[0] == 1:
-        wanted = {"sources": 1, "share": _share(settings.privacy, records, classes)}
+        wanted = {"sources": 1, "share": SHARES[-1]}
     return settings.model_copy(update={"selection": settings.selection.model_copy(update=wanted)})
 
 
 def _clusters(settings: Settings, shape: tuple[int, int, int], records: int) -> dict[str, Any]:
     """Votes for clusters of the drawn images, at the smallest share of epsilon that makes for as many as can be; none for records that are too few."""
     numbers = with_numbers(settings.privacy, target_epsilon(settings), records)
-    images = sources.describe(settings.data.public, sources.public_reading(settings.data, shape[1])).records
+    data = settings.data.model_copy(update={"channels": shape[0]})
+    images = sources.describe(data.public, sources.public_reading(data, shape[1])).records
     for share in SHARES:
         count = clusters_for(records, noise_of_votes(share * numbers.epsilon, numbers.delta, numbers.relation))
         if count == MOST:
@@ -68,16 +67,6 @@ def _clusters(settings: Settings, shape: tuple[int, int, int], records: int) -> 
         return {}
     candidates = min(CANDIDATES, round(CANDIDATES * NUMBERS_DRAWN / math.prod(shape)))
     return {"clusters": count, "share": share, "candidates": candidates}
-
-
-def _share(privacy: Privacy, records: int, classes: int) -> float:
-    """The share of epsilon for votes between two sources."""
-    numbers, cells = with_numbers(privacy, privacy.epsilon, records), 2 * classes
-    for share in SHARES:
-        noise = noise_of_votes(share * numbers.epsilon, numbers.delta, numbers.relation)
-        if noise * math.sqrt(cells) <= CLEAR * records:
-            return share
-    return SHARES[-1]
 
 
 def drawn_warning(settings: Settings) -> str:

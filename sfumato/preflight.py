@@ -100,9 +100,7 @@ def preflight(
     )
     drawn = bool(size) and unnamed(data)  # images that are not square are refused below
     if drawn:
-        settings = drawn_beside(
-            settings.model_copy(update={"data": data}), (channels, size, size), records, len(whole.classes)
-        )
+        settings = drawn_beside(settings.model_copy(update={"data": data}), (channels, size, size), records)
         data = settings.data
         _refuse_same(data)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))

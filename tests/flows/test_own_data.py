@@ -312,6 +312,31 @@ def test_digits_of_no_name_vote_for_letters_and_what_is_drawn_shows_it(no_server
 
 
 @pytest.mark.slow
+def test_clusters_that_records_vote_for_are_all_that_the_public_half_learns_from(no_servers, tmp_path, scans, capsys):
+    drawn = ["data.public=shapes", "data.shapes_per_class=60", "selection.candidates=1000"]
+    requested = [f"data.private={scans}", *drawn, "selection.clusters=20", "selection.share=0.5", *TINY]
+    record = run("moments", [*requested, "latent.kind=patch", "latent.steps=20"], f"file://{tmp_path}/out")
+    assert "of 20 clusters of public images stand out of the noise" in capsys.readouterr().err
+    store = where().store()
+    ancestry = store.ancestry(record.samples_artifact)
+    labels = {m["kind"]: m["label"] for _, m in ancestry}
+    assert labels["ChosenImages"] == labels["PublicAutoencoder"] == labels["PublicModel"] == Label.DP
+    assert labels["PublicClusters"] == labels["PublicImages"] == Label.PUBLIC
+    (chosen,) = [digest for digest, m in ancestry if m["kind"] == "ChosenImages"]
+    images = serialization.load_images(store.folder(chosen))
+    assert len(images.classes) == record.plan.facts.learnt_classes == 16 and 0 < len(images) < 600
+    with where().ledger() as ledger:
+        reserved = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
+        assert reserved[0] == "selection" and ledger.verify() == ledger.replay() == []
+    assert redrawn(tmp_path / "out", record.samples_artifact, 60)
+    assert [fit.what for fit in audited(record).fits].count("class votes") == 1
+    again = run("moments", [*requested, "latent.kind=patch", "latent.steps=20", "selection.threshold=9"])
+    assert {stage.name: stage.cached for stage in again.stages}["vote-for-clusters"], (
+        "another threshold reads them again"
+    )
+
+
+@pytest.mark.slow
 def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path):
     requested = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
     record = run("dp-sgd", requested, f"file://{tmp_path}/out")
