@@ -3,13 +3,12 @@
 A drawn source holds few images like a given private set, and any number may be drawn of it. So the public images are parted by k-means on their looks (`looks`,
 `centroids_of`); behind the door each private record votes for the cluster that it is nearest to (`ballot`), and the histogram leaves with noise
 (`sfumato.privacy.mechanisms.noisy_votes`). All else is post-processing of it: the clusters that stand out of the noise win (`winners`), and public images are taken
-of each in the proportion of its votes (`quotas`, `taken`), drawn anew as long as there are too few. They get new classes, as many whoever wins (`kinds`).
+of each in the proportion of its votes (`quotas`, `taken`), drawn anew as long as there are too few. They get new classes, as many whoever wins (`of_kinds`).
 
 Not covered: what no public image looks like. Votes choose among public images, and make none.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -36,8 +35,8 @@ CHUNK = 4096
 """Images looked at together."""
 LEAST = 1000
 """Images that are chosen at least, where there are so many: of fewer a network learns each by heart."""
-MOST_KINDS = 16
-"""Classes that the chosen images get."""
+MOST_KINDS = 8
+"""Classes that the chosen images get. Few: what is drawn without a class follows from their mean."""
 
 
 def clusters_for(records: int, noise: float) -> int:
@@ -107,25 +106,6 @@ def taken(clusters: Tensor, open_places: Tensor) -> Tensor:
     return order[rank < open_places[clusters[order]]].sort().values
 
 
-def kinds(points: Tensor, count: int) -> Tensor:
-    """So many kinds of looks `[n, d]`, of equal size up to one: the set is cut across its widest direction, and each part again. int64 `[n]`."""
-    numbers = torch.zeros(len(points), dtype=torch.int64)
-
-    def cut(members: Tensor, first: int, parts: int) -> None:
-        if parts == 1:
-            numbers[members] = first
-            return
-        centred = points[members] - points[members].mean(0)
-        widest = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1]
-        order, left = members[(centred @ widest).argsort(stable=True)], parts // 2
-        at = round(len(members) * left / parts)
-        cut(order[:at], first, left)
-        cut(order[at:], first + left, parts - left)
-
-    cut(torch.arange(len(points)), 0, count)
-    return numbers
-
-
 def gathered(
     public: ImageSet,
     further: Iterable[ImageSet],
@@ -133,16 +113,15 @@ def gathered(
     won: Tensor,
     seed: int,
     progress: Progress = silent,
-) -> np.ndarray:
+) -> ImageSet:
     """As many images as `public` has, or fewer, of the clusters in the proportion of what they `won`: of its own, then of `further` sets, which are asked
-    for until there are enough. Below `LEAST` others of its own stand beside them; where nothing was won, all of its own. uint8 `[n, c, h, w]`.
+    for until there are enough. Below `LEAST` others of its own stand beside them; where nothing was won, all of its own.
 
     They are ordered so that of those which `held_out(images, seed)` withholds as many as possible were withheld before too, or not there.
     """
     learnt, withheld = (part.numpy() for part in positions(len(public), seed))
     if not won.any():
-        everything: np.ndarray = public.pixels[withheld_first(np.concatenate([withheld, learnt]), seed)]
-        return everything
+        return public.subset(withheld_first(np.concatenate([withheld, learnt]), seed))
     places = quotas(won, len(public))
     wanted, found = int(places.sum()), 0
 
@@ -156,18 +135,21 @@ def gathered(
         return some.numpy()
 
     own, unseen = (part[chosen(public.subset(part))] for part in (learnt, withheld))
-    fresh = [public.pixels[unseen]]
+    fresh = [public.subset(unseen)]
     more = iter(further)
     while places.any() and (images := next(more, None)):
-        fresh.append(images.pixels[chosen(images)])
+        fresh.append(images.subset(chosen(images)))
     others = np.setdiff1d(np.arange(len(public)), np.concatenate([own, unseen]))
     beside = np.random.default_rng(seed).permutation(others)[: max(0, LEAST - found)]
-    every = np.concatenate([*fresh, public.pixels[own], public.pixels[beside]])
-    pixels: np.ndarray = every[withheld_first(np.arange(len(every)), seed)]
-    return pixels
+    parts = [*fresh, public.subset(own), public.subset(beside)]
+    pixels, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("pixels", "labels"))
+    return ImageSet(pixels, labels, public.classes).subset(withheld_first(np.arange(len(labels)), seed))
 
 
-def of_kinds(pixels: np.ndarray, count: int) -> ImageSet:
-    """Images uint8 `[n, c, h, w]` with the class of their kind, of so many."""
-    images = ImageSet(pixels, np.zeros(len(pixels), np.int64), tuple(f"kind {number + 1}" for number in range(count)))
-    return replace(images, labels=kinds(looks_of(images), count).numpy())
+def of_kinds(images: ImageSet, count: int) -> ImageSet:
+    """The images with so many new classes of equal size, up to one, in place of their own, in whose order they are cut: none is without images,
+    and how many there are tells nothing."""
+    order = images.labels.argsort(kind="stable")
+    labels = np.empty_like(images.labels)
+    labels[order] = np.arange(len(images)) * count // len(images)
+    return ImageSet(images.pixels, labels, tuple(f"kind {number + 1}" for number in range(count)))

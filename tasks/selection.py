@@ -206,8 +206,8 @@ def choose_clusters(
         further = search.candidates // len(public) if sources.is_drawn(data.public) else 0
         won = looking_alike.winners(tally, search.noise, search.threshold)
         more = (read_public(data, size, seed + number + 1, silent) for number in range(further))
-        pixels = looking_alike.gathered(public, more, centroids, won, seed, draft.show)
-        chosen = looking_alike.of_kinds(pixels, search.kinds)
+        found = looking_alike.gathered(public, more, centroids, won, seed, draft.show)
+        chosen = looking_alike.of_kinds(found, search.kinds)
         serialization.save_images(draft.folder, chosen)
         winning = int((won > 0).sum())
         draft.metrics = {"images": len(chosen), "classes": len(chosen.classes), "clusters": winning}

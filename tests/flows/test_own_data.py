@@ -324,7 +324,7 @@ def test_clusters_that_records_vote_for_are_all_that_the_public_half_learns_from
     assert labels["PublicClusters"] == labels["PublicImages"] == Label.PUBLIC
     (chosen,) = [digest for digest, m in ancestry if m["kind"] == "ChosenImages"]
     images = serialization.load_images(store.folder(chosen))
-    assert len(images.classes) == record.plan.facts.learnt_classes == 16 and 0 < len(images) < 600
+    assert len(images.classes) == record.plan.facts.learnt_classes == 8 and 0 < len(images) < 600
     with where().ledger() as ledger:
         reserved = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
         assert reserved[0] == "selection" and ledger.verify() == ledger.replay() == []

@@ -422,7 +422,7 @@ def test_private_records_may_choose_clusters_of_public_images_in_the_place_of_cl
     search = chosen.given.search
     assert (search.noise, search.threshold, search.candidates) == (event.noise_multiplier, 3, 9000)
     assert search.votes.digest == made(book, voted) and search.clusters.digest == made(book, found)
-    assert search.kinds == run.plan.facts.learnt_classes == 16 and chosen.given.size == 8
+    assert search.kinds == run.plan.facts.learnt_classes == 8 and chosen.given.size == 8
     assert learnt.given.public.images.digest == made(book, chosen)
 
 

@@ -35,7 +35,7 @@ def settle(*changes, method="dp-sgd"):
 def test_private_records_vote_for_clusters_of_what_is_drawn(scans, mode, public):
     settings, facts, warnings = settle(f"data.private={scans / mode}")
     assert settings.data.public == public and settings.selection.clusters == facts.clusters >= FEWEST
-    assert facts.learnt_classes == min(16, facts.clusters) and not facts.sources
+    assert facts.learnt_classes == min(8, facts.clusters) and not facts.sources
     assert "private records vote for those of them that they look like" in warnings[-1]
     plan = plan_for(settings, facts)
     assert plan.spends[0].what == "votes for the public clusters to learn from"
