@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from sfumato.held_out import positions
 from sfumato.images import ImageSet, to_unit
-from sfumato.progress import Progress, silent
 from sfumato.retrieval.knowledge_base import searching
 from sfumato.selection import withheld_first
 
@@ -106,14 +105,7 @@ def taken(clusters: Tensor, open_places: Tensor) -> Tensor:
     return order[rank < open_places[clusters[order]]].sort().values
 
 
-def gathered(
-    public: ImageSet,
-    further: Iterable[ImageSet],
-    centroids: Tensor,
-    won: Tensor,
-    seed: int,
-    progress: Progress = silent,
-) -> ImageSet:
+def gathered(public: ImageSet, further: Iterable[ImageSet], centroids: Tensor, won: Tensor, seed: int) -> ImageSet:
     """As many images as `public` has, or fewer, of the clusters in the proportion of what they `won`: of its own, then of `further` sets, which are asked
     for until there are enough. Below `LEAST` others of its own stand beside them; where nothing was won, all of its own.
 
@@ -123,24 +115,20 @@ def gathered(
     if not won.any():
         return public.subset(withheld_first(np.concatenate([withheld, learnt]), seed))
     places = quotas(won, len(public))
-    wanted, found = int(places.sum()), 0
 
     def chosen(images: ImageSet) -> np.ndarray:
-        nonlocal found
         clusters = nearest(looks_of(images), centroids)
         some = taken(clusters, places)
         places.sub_(clusters[some].bincount(minlength=len(places)))
-        found += len(some)
-        progress(found, wanted)
         return some.numpy()
 
     own, unseen = (part[chosen(public.subset(part))] for part in (learnt, withheld))
-    fresh = [public.subset(unseen)]
-    more = iter(further)
+    fresh, more = [public.subset(unseen)], iter(further)
     while places.any() and (images := next(more, None)):
         fresh.append(images.subset(chosen(images)))
+    lacking = max(0, LEAST - len(own) - sum(map(len, fresh)))
     others = np.setdiff1d(np.arange(len(public)), np.concatenate([own, unseen]))
-    beside = np.random.default_rng(seed).permutation(others)[: max(0, LEAST - found)]
+    beside = np.random.default_rng(seed).permutation(others)[:lacking]
     parts = [*fresh, public.subset(own), public.subset(beside)]
     pixels, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("pixels", "labels"))
     return ImageSet(pixels, labels, public.classes).subset(withheld_first(np.arange(len(labels)), seed))

@@ -26,8 +26,8 @@ SHARES = (0.005, 0.01, 0.02, 0.05)
 """Shares of epsilon that the votes may cost."""
 IMAGES_IN_CLUSTER = 10
 """Public images per cluster, at least."""
-CANDIDATES, NUMBERS_DRAWN = 200_000, 3 * 32 * 32
-"""Further images that may be drawn, of so many numbers each; of larger ones fewer, since each takes longer."""
+CANDIDATES, PIXELS = 200_000, 32 * 32
+"""Further images that may be drawn, of so many pixels each; of larger ones fewer, since each takes longer."""
 
 
 def unnamed(data: Data) -> bool:
@@ -65,7 +65,7 @@ def _clusters(settings: Settings, shape: tuple[int, int, int], records: int) -> 
             break
     if not (count := min(count, images // IMAGES_IN_CLUSTER)):
         return {}
-    candidates = min(CANDIDATES, round(CANDIDATES * NUMBERS_DRAWN / math.prod(shape)))
+    candidates = min(CANDIDATES, round(CANDIDATES * PIXELS / math.prod(shape[1:])))
     return {"clusters": count, "share": share, "candidates": candidates}
 
 

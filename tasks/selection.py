@@ -15,6 +15,7 @@ from artifacts.references import ChosenImages, ClassVotes, PublicBackbone, Publi
 from sfumato import clusters as looking_alike
 from sfumato import selection, sources
 from sfumato.config import Data
+from sfumato.images import ImageSet
 from sfumato.marks import PUBLIC_IMAGES
 from sfumato.methods.plan import STAGE_SELECTION
 from sfumato.privacy import mechanisms
@@ -205,8 +206,12 @@ def choose_clusters(
         public = serialization.load_images(draft.open(search.images))
         further = search.candidates // len(public) if sources.is_drawn(data.public) else 0
         won = looking_alike.winners(tally, search.noise, search.threshold)
-        more = (read_public(data, size, seed + number + 1, silent) for number in range(further))
-        found = looking_alike.gathered(public, more, centroids, won, seed, draft.show)
+
+        def drawn(number: int) -> ImageSet:
+            draft.show(number, further)
+            return read_public(data, size, seed + number, silent)
+
+        found = looking_alike.gathered(public, map(drawn, range(1, further + 1)), centroids, won, seed)
         chosen = looking_alike.of_kinds(found, search.kinds)
         serialization.save_images(draft.folder, chosen)
         winning = int((won > 0).sum())

@@ -95,8 +95,8 @@ PUBLIC_STAGES = (
 BYTES = 4
 COPIES_OF_WEIGHTS, COPIES_READ, COPIES_DRAWN = 10, 3, 2
 """Times that weights (with gradients, the optimiser's state, the average), images that are read, and drawn images are in memory at once."""
-DRAWN_SECONDS = 1.2e-7
-"""Seconds to draw one number of a public image, and to look at it."""
+DRAWN_SECONDS = 3.5e-7
+"""Seconds to draw one pixel of a public image, in colour and then in grey, and to look at it."""
 BASE_GIGABYTES = 1.0
 """Memory of the program itself."""
 
@@ -177,7 +177,7 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
             stages["judge"] = ((facts.images or facts.records) + 2 * plan.generation.images) * backbone / TRAINING
 
     if facts.clusters and sources.is_drawn(settings.data.public):
-        stages["search for public images"] = settings.selection.candidates * math.prod(image) * DRAWN_SECONDS
+        stages["search for public images"] = settings.selection.candidates * math.prod(image[1:]) * DRAWN_SECONDS
     model = build(settings.network, shape, facts.learnt_classes, alpha_bar=levels)
     kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.learnt_classes)
     denoise = probe.per_image(kind, work, lambda n: _denoiser_step(model, settings, shape, n))

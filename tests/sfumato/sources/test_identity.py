@@ -120,3 +120,16 @@ def test_a_fingerprint_sees_into_class_folders_through_a_link_and_opens_nothing(
     before = fingerprint(tmp_path / "alias")
     (folder / "cat" / "000.png").unlink()
     assert fingerprint(tmp_path / "alias") != before
+
+
+@pytest.mark.parametrize(
+    ("source", "drawn"), [("shapes", True), ("glyphs+shapes", True), ("digits", False), ("shapes+./shapes", False)]
+)
+def test_of_drawn_sources_alone_another_seed_gives_other_images(source, drawn):
+    assert sources.is_drawn(source) == drawn
+    if drawn:
+        one, other = (
+            load(source, Reading(part="all", size=8, channels=1, shapes_per_class=2, glyphs_per_class=1, seed=seed))
+            for seed in (0, 1)
+        )
+        assert (one.pixels != other.pixels).any((1, 2, 3)).all()
