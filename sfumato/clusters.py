@@ -8,7 +8,7 @@ of each in the proportion of its votes (`quotas`, `taken`), drawn anew as long a
 Not covered: what no public image looks like. Votes choose among public images, and make none.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from sfumato.held_out import positions
 from sfumato.images import ImageSet, to_unit
 from sfumato.retrieval.knowledge_base import searching
-from sfumato.selection import withheld_first
+from sfumato.selection import Ballot, withheld_first
 
 CELLS = 7
 """Cells along each side of an image whose colour and contrast are its looks."""
@@ -78,7 +78,7 @@ def nearest(points: Tensor, centroids: Tensor) -> Tensor:
     return torch.cat([torch.cdist(part, centroids).argmin(1) for part in points.split(CHUNK)])
 
 
-def ballot(centroids: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+def ballot(centroids: Tensor) -> Ballot:
     """From images `[b, c, h, w]` in [-1, 1] and their classes `[b]`, which are not looked at, to the nearest cluster of each, int64 `[b]`."""
 
     def vote(x: Tensor, y: Tensor) -> Tensor:

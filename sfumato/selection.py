@@ -19,8 +19,11 @@ from sfumato.backbone import Backbone
 from sfumato.held_out import positions
 from sfumato.images import ImageSet
 
+Ballot = Callable[[Tensor, Tensor], Tensor]
+"""From images `[b, c, h, w]` in [-1, 1] and their classes `[b]` to the option that each votes for, int64 `[b]`."""
 
-def ballot(backbone: Backbone, of: Sequence[int] = ()) -> Callable[[Tensor, Tensor], Tensor]:
+
+def ballot(backbone: Backbone, of: Sequence[int] = ()) -> Ballot:
     """From images `[b, c, h, w]` in [-1, 1] and their classes `[b]` to the public class that each resembles most, int64 `[b]`; or to the
     source whose classes together are likeliest, where `of` names the source of each public class."""
 

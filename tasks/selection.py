@@ -5,10 +5,7 @@ The votes alone open the private images; what learns from the winners depends on
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
-
-import torch
 
 from artifacts import serialization
 from artifacts.references import ChosenImages, ClassVotes, PublicBackbone, PublicClusters, PublicImages, Ref
@@ -54,10 +51,6 @@ class Election:
     """What the ledger and the screen call it."""
 
 
-Ballot = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""From images and their classes to the option of each."""
-
-
 @stage
 def vote(
     context: RunContext,
@@ -94,8 +87,8 @@ def vote_for_clusters(
 ) -> ClassVotes:
     """Let each private record, of whichever class, vote for the cluster of public images that it looks most like, and store the noisy histogram."""
 
-    def ballot(draft: Draft[ClassVotes]) -> Ballot:
-        return looking_alike.ballot(_centroids(draft.open(clusters)))
+    def ballot(draft: Draft[ClassVotes]) -> selection.Ballot:
+        return looking_alike.ballot(serialization.load(draft.open(clusters))[0]["centroids"])
 
     election = Election(event, (EVERY_CLASS,), count, "votes for clusters of public images")
     return _voted(context, order, clusters, election, ballot, code_version(vote_for_clusters.fn))
@@ -103,10 +96,10 @@ def vote_for_clusters(
 
 def _classified(
     backbone: PublicBackbone, order: SharedOrder, of: tuple[int, ...] = ()
-) -> Callable[[Draft[ClassVotes]], Ballot]:
+) -> Callable[[Draft[ClassVotes]], selection.Ballot]:
     """The ballot by what a backbone takes records for."""
 
-    def ballot(draft: Draft[ClassVotes]) -> Ballot:
+    def ballot(draft: Draft[ClassVotes]) -> selection.Ballot:
         reader = serialization.load_backbone(draft.open(backbone), device_of(order.machine))
         return selection.ballot(reader, of)
 
@@ -118,7 +111,7 @@ def _voted(
     order: SharedOrder,
     behind: Ref,
     election: Election,
-    ballot_of: Callable[[Draft[ClassVotes]], Ballot],
+    ballot_of: Callable[[Draft[ClassVotes]], selection.Ballot],
     code: str,
 ) -> ClassVotes:
     """Ask the private records, and store the noisy histogram."""
@@ -202,7 +195,7 @@ def choose_clusters(
     parents, params = [search.images, search.clusters, search.votes], search.model_dump(include=set(SEARCHED))
     with draft_of(ChosenImages, "chosen public images", context, parents=parents, params=params) as draft:
         (tally,) = serialization.load(draft.open(search.votes))[0]["votes"]
-        centroids = _centroids(draft.open(search.clusters))
+        centroids = serialization.load(draft.open(search.clusters))[0]["centroids"]
         public = serialization.load_images(draft.open(search.images))
         further = search.candidates // len(public) if sources.is_drawn(data.public) else 0
         won = looking_alike.winners(tally, search.noise, search.threshold)
@@ -211,8 +204,8 @@ def choose_clusters(
             draft.show(number, further)
             return read_public(data, size, seed + number, silent)
 
-        found = looking_alike.gathered(public, map(drawn, range(1, further + 1)), centroids, won, seed)
-        chosen = looking_alike.of_kinds(found, search.kinds)
+        alike = looking_alike.gathered(public, map(drawn, range(1, further + 1)), centroids, won, seed)
+        chosen = looking_alike.of_kinds(alike, search.kinds)
         serialization.save_images(draft.folder, chosen)
         winning = int((won > 0).sum())
         draft.metrics = {"images": len(chosen), "classes": len(chosen.classes), "clusters": winning}
@@ -220,7 +213,3 @@ def choose_clusters(
         line = f"{stands} ({len(chosen):,} images)" if winning else f"{NONE_STANDS_OUT} {len(chosen):,} are kept"
         CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
     return draft.ref
-
-
-def _centroids(folder: Path) -> torch.Tensor:
-    return serialization.load(folder)[0]["centroids"]

@@ -55,8 +55,8 @@ FLOORS = [
             "sfumato.fourier",
             "sfumato.matching",
             "sfumato.rates",
-            "sfumato.selection",
         ),
+        *("sfumato.clusters", "sfumato.selection"),
         *(
             "sfumato.default_public",
             "sfumato.own_releases",

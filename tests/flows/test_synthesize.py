@@ -412,16 +412,16 @@ def test_private_records_may_choose_a_source_of_a_mixture_in_the_place_of_classe
 def test_private_records_may_choose_clusters_of_public_images_in_the_place_of_classes(book):
     run = planned("rapid", "selection.clusters=40", "selection.threshold=3", "selection.candidates=9000")
     run_plan(run)
-    (found,), (voted,) = book.of(selection.find_clusters), book.of(selection.vote_for_clusters)
+    (parted,), (voted,) = book.of(selection.find_clusters), book.of(selection.vote_for_clusters)
     (chosen,), (learnt,) = book.of(selection.choose_clusters), book.of(public.pretrain)
-    assert not book.of(selection.vote) and voted.paid and not found.paid
+    assert not book.of(selection.vote) and voted.paid and not parted.paid
     event, begun = run.plan.event("selection"), stages(book)
-    assert voted.given.event == event and voted.given.count == found.given.count == 40
+    assert voted.given.event == event and voted.given.count == parted.given.count == 40
     assert voted.given.order.terms.following == tuple(spend.event for spend in run.plan.spends[1:])
     assert begun.index("find-clusters") < begun.index("vote-for-clusters") < begun.index("choose-clusters")
     search = chosen.given.search
     assert (search.noise, search.threshold, search.candidates) == (event.noise_multiplier, 3, 9000)
-    assert search.votes.digest == made(book, voted) and search.clusters.digest == made(book, found)
+    assert search.votes.digest == made(book, voted) and search.clusters.digest == made(book, parted)
     assert search.kinds == run.plan.facts.learnt_classes == 8 and chosen.given.size == 8
     assert learnt.given.public.images.digest == made(book, chosen)
 

@@ -105,46 +105,46 @@ def test_every_kind_has_its_share_of_the_images_in_the_order_of_their_classes(sh
 def test_images_of_the_winners_are_taken_and_further_ones_drawn_until_there_are_enough(monkeypatch):
     monkeypatch.setattr(clusters, "LEAST", 0)
     own = toned([0] * 10 + [100] * 10 + [250] * 80)
-    centroids, asked = looks_of(toned([0, 100, 250])), []
+    centroids, drawings = looks_of(toned([0, 100, 250])), []
 
     def further():
         for number in range(100):
-            asked.append(number)
+            drawings.append(number)
             yield toned([2] * 15 + [250] * 85)
 
-    found = levels(gathered(own, further(), centroids, torch.tensor([40, 10, 0]), seed=0))
-    assert sorted(found) == [0] * 10 + [2] * 70 + [100] * 10, "80 and 20 places, of which all of the first are filled"
-    assert len(asked) > 5, "the second cluster has open places, and no further image like it was drawn"
+    chosen = levels(gathered(own, further(), centroids, torch.tensor([40, 10, 0]), seed=0))
+    assert sorted(chosen) == [0] * 10 + [2] * 70 + [100] * 10, "80 and 20 places, of which all of the first are filled"
+    assert len(drawings) > 5, "the second cluster has open places, and no further image like it was drawn"
 
 
 def test_drawing_ends_with_the_last_place(monkeypatch):
     monkeypatch.setattr(clusters, "LEAST", 0)
-    centroids, asked = looks_of(toned([0, 250])), []
-    further = (asked.append(number) or toned([0] * 50) for number in range(100))
-    found = gathered(toned([250] * 60 + [0] * 40), further, centroids, torch.tensor([9, 0]), seed=0)
-    assert levels(found) == [0] * 100 and asked == [0, 1]
+    centroids, drawings = looks_of(toned([0, 250])), []
+    further = (drawings.append(number) or toned([0] * 50) for number in range(100))
+    chosen = gathered(toned([250] * 60 + [0] * 40), further, centroids, torch.tensor([9, 0]), seed=0)
+    assert levels(chosen) == [0] * 100 and drawings == [0, 1]
 
 
 def test_too_few_images_have_others_beside_them(monkeypatch):
     monkeypatch.setattr(clusters, "LEAST", 30)
-    found = gathered(toned([0] * 5 + [250] * 95), (), looks_of(toned([0, 250])), torch.tensor([9, 0]), seed=0)
-    assert sorted(levels(found)) == [0] * 5 + [250] * 25
+    chosen = gathered(toned([0] * 5 + [250] * 95), (), looks_of(toned([0, 250])), torch.tensor([9, 0]), seed=0)
+    assert sorted(levels(chosen)) == [0] * 5 + [250] * 25
 
 
 def test_all_public_images_stay_where_nothing_stands_out():
     own = toned(list(range(100)))
-    asked = []
-    found = gathered(own, (asked.append(n) for n in range(5)), looks_of(toned([0, 99])), torch.zeros(2), seed=0)
-    assert sorted(levels(found)) == list(range(100)) and not asked
-    assert set(levels(held_out(of_kinds(found, 4), 0).withheld)) == set(levels(held_out(own, 0).withheld))
+    drawings = []
+    chosen = gathered(own, (drawings.append(n) for n in range(5)), looks_of(toned([0, 99])), torch.zeros(2), seed=0)
+    assert sorted(levels(chosen)) == list(range(100)) and not drawings
+    assert set(levels(held_out(of_kinds(chosen, 4), 0).withheld)) == set(levels(held_out(own, 0).withheld))
 
 
 def test_what_no_public_stage_has_learnt_from_is_withheld_of_the_choice_too(monkeypatch):
     monkeypatch.setattr(clusters, "LEAST", 0)
     own = toned(list(range(100)) + [200] * 100)
     known = set(levels(held_out(own, 3).learnt))
-    found = gathered(own, (), looks_of(toned([50, 200])), torch.tensor([9, 0]), seed=3)
-    withheld = set(levels(held_out(of_kinds(found, 2), 3).withheld))
+    chosen = gathered(own, (), looks_of(toned([50, 200])), torch.tensor([9, 0]), seed=3)
+    withheld = set(levels(held_out(of_kinds(chosen, 2), 3).withheld))
     assert withheld and not withheld & known
 
 
