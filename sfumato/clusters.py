@@ -28,8 +28,10 @@ ROUNDS = 20
 """Rounds of k-means."""
 RECORDS_PER_NOISE = 1.5
 """Records per cluster, in units of the noise on a vote, where their number follows the records: fewer drown in it, more blur the looks."""
+IMAGES_IN_CLUSTER = 10
+"""Public images per cluster, at least, where their number follows the records."""
 FEWEST, MOST = 8, 2000
-"""Limits of that number; with fewer nobody is asked."""
+"""Limits of that number."""
 CHUNK = 4096
 """Images looked at together."""
 LEAST = 1000
@@ -38,9 +40,9 @@ MOST_KINDS = 8
 """Classes that the chosen images get. Few: what is drawn without a class follows from their mean."""
 
 
-def clusters_for(records: int, noise: float) -> int:
-    """How many clusters so many records can tell apart at such a noise on each vote; 0 where these are too few."""
-    count = min(MOST, round(records / (RECORDS_PER_NOISE * noise)))
+def clusters_for(records: int, noise: float, images: int) -> int:
+    """How many clusters of so many public images the records can tell apart at such a noise on each vote; 0 where these are too few."""
+    count = min(MOST, images // IMAGES_IN_CLUSTER, round(records / (RECORDS_PER_NOISE * noise)))
     return count if count >= FEWEST else 0
 
 

@@ -50,7 +50,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 AUTO: Any = "auto"
-"""A delta that is yet to be worked out from the number of records."""
+"""A number that is yet to be worked out from that of the records."""
 MOST_MINUTES = 100_000.0
 """Longest time of a recipe, ten weeks; nothing in its table is worth more."""
 LEAST_GAMMA = 1e-12
@@ -69,10 +69,19 @@ def _delta(value: Any) -> Any:
     return value
 
 
+def _count(value: Any) -> Any:
+    """Check a whole number, or `auto`, in one line."""
+    if value != AUTO and not (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        raise PydanticCustomError("count", "give a whole number, 0 or more, or auto for one from the number of records")
+    return value
+
+
 if TYPE_CHECKING:
-    Delta = float  # which it is wherever anything is computed: only the preflight meets `auto`
+    Delta = float  # which they are wherever anything is computed: only the preflight meets `auto`
+    Count = int
 else:
     Delta = Annotated[float | Literal["auto"], BeforeValidator(_delta)]
+    Count = Annotated[int | Literal["auto"], BeforeValidator(_count)]
 
 
 class Privacy(Section):
@@ -344,9 +353,9 @@ class Selection(Section):
     """Public classes that are kept; 0 keeps all, and asks nothing."""
     sources: Annotated[int, LATER] = Field(default=0, ge=0)
     """Sources of a public mixture that are kept, in the place of classes: 1 of `glyphs+shapes`, say; 0 keeps all, and asks nothing."""
-    clusters: Annotated[int, LATER] = Field(default=0, ge=0)
+    clusters: Annotated[Count, LATER] = 0
     """Clusters of public images that look alike, among which private records vote in the place of classes; images of those that stand out of the noise are kept,
-    and of a drawn source more are drawn like them. 0 keeps all, and asks nothing."""
+    and of a drawn source more are drawn like them. `auto` takes as many as the records can tell apart; 0 keeps all, and asks nothing."""
     threshold: Annotated[float, LATER] = Field(default=4.0, ge=0)
     """For `clusters`: votes that one needs to win, in standard deviations of their noise. With a low one noise wins."""
     candidates: Annotated[int, LATER] = Field(default=200_000, ge=0)
@@ -357,7 +366,7 @@ class Selection(Section):
     @property
     def takes_votes(self) -> bool:
         """Whether private records vote."""
-        return self.classes > 0 or self.sources > 0 or self.clusters > 0
+        return self.classes > 0 or self.sources > 0 or self.clusters != 0
 
     @property
     def options(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from sfumato import sources
 from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
-from sfumato.clusters import kinds_of
+from sfumato.clusters import FEWEST, clusters_for, kinds_of
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
 from sfumato.default_public import SHAPES, drawn_beside, drawn_warning, unnamed
 from sfumato.diffusion.schedule import make_schedule
@@ -34,8 +34,10 @@ from sfumato.methods.plan import (
     STAGE_MOMENTS,
     Facts,
     Plan,
+    noise_of_votes,
     protecting_groups,
     shared_spends,
+    with_numbers,
 )
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build
@@ -47,6 +49,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
+from sfumato.recipe.stage_costs import target_epsilon
 from sfumato.selection import fewest, sources_of
 from sfumato.settings import Settings
 from sfumato.turns import training_name
@@ -100,7 +103,7 @@ def preflight(
     )
     drawn = bool(size) and unnamed(data)  # images that are not square are refused below
     if drawn:
-        settings = drawn_beside(settings.model_copy(update={"data": data}), (channels, size, size), records)
+        settings = drawn_beside(settings.model_copy(update={"data": data}), channels, records, len(whole.classes))
         data = settings.data
         _refuse_same(data)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
@@ -113,6 +116,7 @@ def preflight(
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     # Nobody has said that a volume is all that there is of a person.
     unit = sources.VOLUME if group == sources.VOLUME and "unit" not in data.model_fields_set else data.unit
+    settings = _with_clusters(settings, records, public.records)
     voted = (
         sources_of(public.classes, sources.prefixes(sources.parts_of(data.public)))
         if settings.selection.sources
@@ -148,6 +152,21 @@ def preflight(
         *([drawn_warning(settings)] if drawn else []),
     ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
+
+
+def _with_clusters(settings: Settings, records: int, images: int) -> Settings:
+    """The settings with as many clusters of so many public images as the records can tell apart, where they leave that open."""
+    selection = settings.selection
+    if selection.clusters != AUTO:
+        return settings
+    numbers = with_numbers(settings.privacy, target_epsilon(settings), records)
+    noise = noise_of_votes(selection.share * numbers.epsilon, numbers.delta, numbers.relation)
+    if not (count := clusters_for(records, noise, images)):
+        raise BadInput(
+            f"selection.clusters=auto: votes of {records} records with noise of {noise:.3g}, for {images} public images, tell fewer than {FEWEST} clusters apart: "
+            f"raise selection.share={selection.share:g}, or use selection.clusters=0"
+        )
+    return settings.model_copy(update={"selection": selection.model_copy(update={"clusters": count})})
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)

@@ -149,7 +149,15 @@ def test_what_no_public_stage_has_learnt_from_is_withheld_of_the_choice_too(monk
 
 
 @pytest.mark.parametrize(
-    ("records", "noise", "count"), [(10_000, 7.0, 952), (100, 7.0, 10), (80, 7.0, 8), (70, 7.0, 0), (10**7, 1.0, 2000)]
+    ("records", "noise", "images", "count"),
+    [
+        (10_000, 7.0, 20_000, 952),
+        (10_000, 7.0, 900, 90),
+        (10_000, 7.0, 79, 0),
+        (80, 7.0, 20_000, 8),
+        (70, 7.0, 20_000, 0),
+        (10**7, 1.0, 20_000, 2000),
+    ],
 )
-def test_as_many_clusters_as_the_records_can_tell_apart(records, noise, count):
-    assert clusters_for(records, noise) == count and kinds_of(count) == min(count, 8)
+def test_as_many_clusters_as_the_records_can_tell_apart(records, noise, images, count):
+    assert clusters_for(records, noise, images) == count and kinds_of(count) == min(count, 8)

@@ -511,6 +511,15 @@ def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
     assert "learns from the 12 that private records vote for" in str(plan)
 
 
+def test_as_many_clusters_as_the_records_can_tell_apart_are_planned():
+    plan = planned("rapid", "selection.clusters=auto")
+    (event,) = plan.events(STAGE_SELECTION)
+    assert plan.facts.clusters == round(1437 / (1.5 * event.noise_multiplier)) and plan.facts.learnt_classes == 8
+    assert plan.spends[0].what == "votes for the public clusters to learn from"
+    assert f"images of those of {plan.facts.clusters} clusters" in " ".join(str(plan).split())
+    assert plan == planned("rapid", f"selection.clusters={plan.facts.clusters}")
+
+
 @pytest.mark.parametrize(
     ("method", "changes", "says"),
     [
@@ -529,6 +538,11 @@ def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
         ("rapid", ["selection.clusters=1"], r"selection\.clusters=1: use at least 2, and at most"),
         ("rapid", ["selection.clusters=6000"], "for 20800 public images, or selection.clusters=0"),
         ("rapid", ["selection.clusters=9", "pretraining.steps=0"], "use selection.clusters=0"),
+        (
+            "rapid",
+            ["selection.clusters=auto", "privacy.epsilon=0.1"],
+            "of 1437 records with noise of .* raise selection.share=0.05",
+        ),
     ],
 )
 def test_a_choice_of_public_classes_that_cannot_be_made_is_refused_in_one_line(method, changes, says):
