@@ -109,7 +109,7 @@ def stacked(pictures: list[Image.Image]) -> Image.Image:
     """Pictures one above the other."""
     gap = 8
     height = sum(picture.height + gap for picture in pictures) - gap
-    sheet, top = Image.new("L", (max(picture.width for picture in pictures), height), 255), 0
+    sheet, top = Image.new(pictures[0].mode, (max(picture.width for picture in pictures), height), "white"), 0
     for picture in pictures:
         sheet.paste(picture, (0, top))
         top += picture.height + gap
