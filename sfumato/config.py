@@ -77,7 +77,8 @@ def _count(value: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    Delta = float  # which they are wherever anything is computed: only the preflight meets `auto`
+    # Which they are wherever anything is computed: only the preflight meets `auto`.
+    Delta = float
     Count = int
 else:
     Delta = Annotated[float | Literal["auto"], BeforeValidator(_delta)]
