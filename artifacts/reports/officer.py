@@ -24,7 +24,7 @@ STAGES = {
     "check": "first check of the files",
     "class_counts": "number of records of each class",
     "votes": "votes for public classes",
-    "selection": "votes for public classes to learn from",
+    "selection": "votes for public images to learn from",
     "moments": "means and spreads of the classes",
     "central": "noisy means of each class",
     "embedding": "noisy mean features of each class",
