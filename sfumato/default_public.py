@@ -37,15 +37,13 @@ def drawn_beside(settings: Settings, channels: int, records: int, classes: int) 
     if channels > 1:
         return settings.model_copy(update={"data": settings.data.model_copy(update={"public": SHAPES})})
     changed: dict[str, Section] = {"data": settings.data.model_copy(update={"public": LETTERS_AND_SHAPES})}
-    if _learns(settings) and not settings.selection.model_fields_set and records > 1:
+    learns = (
+        settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint and not settings.network.from_
+    )
+    if learns and not settings.selection.model_fields_set and records > 1:
         share = _share(settings.privacy, records, classes)
         changed["selection"] = settings.selection.model_copy(update={"sources": 1, "share": share})
     return settings.model_copy(update=changed)
-
-
-def _learns(settings: Settings) -> bool:
-    """Whether a public denoiser learns from the public images."""
-    return settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint and not settings.network.from_
 
 
 def _share(privacy: Privacy, records: int, classes: int) -> float:
@@ -66,8 +64,6 @@ def drawn_warning(settings: Settings) -> str:
     else:
         drawn = f"{settings.data.public.replace('+', ' and ')} drawn at random are public"
         way = "for writing --set data.public=glyphs is better"
-        if settings.data.public == SHAPES and _learns(settings) and not settings.selection.takes_votes:
-            way = "--set selection.clusters=auto draws more of those that private records vote for, which pays for photographs"
     return (
         f"data.public names no images, so that {drawn}: images that resemble the private ones may teach more, and look better (--set "
         f"data.public=PATH); {way}"

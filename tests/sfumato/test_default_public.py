@@ -62,8 +62,6 @@ def test_at_a_small_epsilon_the_votes_have_the_largest_share(scans):
     [
         ("RGB", "dp-sgd", [], "shapes"),
         ("RGB", "dp-sgd", ["data.channels=1"], "glyphs+shapes"),
-        ("RGB", "dp-sgd", ["pretraining.steps=0"], "shapes"),
-        ("RGB", "dp-sgd", ["selection.clusters=auto"], "shapes"),
         ("L", "dp-sgd", ["pretraining.steps=0"], "glyphs+shapes"),
         ("L", "dp-sgd", ["selection.classes=2"], "glyphs+shapes"),
         ("L", "dppm", [], "glyphs+shapes"),
@@ -75,9 +73,7 @@ def test_nobody_votes_where_votes_would_change_nothing(scans, mode, method, chan
     assert settings.data.public == public
     voting = (mode, changes) == ("RGB", ["data.channels=1"])
     assert bool(settings.selection.sources) == bool(facts.sources) == voting
-    assert "data.public names no images" in warnings[-1]
-    assert ("vote for the kind that is public" in warnings[-1]) == voting
-    assert ("selection.clusters=auto" in warnings[-1]) == ((mode, changes) == ("RGB", []))
+    assert "data.public names no images" in warnings[-1] and ("vote" in warnings[-1]) == voting
 
 
 @pytest.mark.parametrize(
