@@ -7,7 +7,7 @@ from scipy.stats import hypergeom
 
 from sfumato import sources
 from sfumato.errors import BadInput
-from sfumato.evaluation.copies import CLOSEST, COPY_SHARE, HALF_GREY_LEVEL, check_copies, copy_distance
+from sfumato.evaluation.copies import CLOSEST, COPY_SHARE, HALF_GREY_LEVEL, check_copies, copy_distance, copy_limits
 from sfumato.evaluation.findings import CopyCheck
 from sfumato.images import to_pixels, to_unit
 
@@ -84,6 +84,24 @@ def test_the_edge_a_trivial_picture_that_only_training_holds_is_called_a_copy(dr
     blank = torch.full((1, 1, 8, 8), -1.0)
     check, _, _ = check_copies(torch.cat([images, blank]), torch.cat([train, blank]), test)
     assert not check.passed and check.closest[0].image == 2000 and check.closest[0].distance == 0
+
+
+@pytest.mark.parametrize(("copied", "passes"), [(False, True), (True, False)])
+def test_plain_images_do_not_copy_a_record_that_is_nearly_plain(drawn, copied, passes):
+    """A cloudless sky that only training holds: every white image is near it, and none repeats its faint clouds."""
+    images, train, test = drawn
+    sky = 0.96 + 0.02 * torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    white = torch.ones(50, 1, 8, 8)
+    images = torch.cat([images, white, to_unit(to_pixels(sky))]) if copied else torch.cat([images, white])
+    check, to_train, _ = check_copies(images, torch.cat([train, sky]), test)
+    assert (to_train[2000:] < check.copy_distance).all(), "by the spread of all real images each is near it"
+    assert check.passed == passes and check.copies == copied
+
+
+def test_a_record_with_contrast_is_met_at_the_distance_of_all(real):
+    train, _ = real
+    limit = copy_distance(train)
+    assert (copy_limits(train, limit) == limit).all()
 
 
 def test_a_copy_is_measured_by_the_spread_of_real_images():
