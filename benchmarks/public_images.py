@@ -47,6 +47,7 @@ SETS = {
 }
 """Private sets, by the names of the rows."""
 GREY = ("digits", "xrays", "grey photographs")
+"""Those of the table without clusters."""
 NAMED = {"photographs": "{data}/tiny-imagenet-32"}
 """Public sources beside those that the program knows."""
 NOBODY = "none"
@@ -74,7 +75,7 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="NUMBER",
-        help="values of selection.clusters, each in a row of its own",
+        help="values of selection.clusters, numbers or auto, each in a row of its own",
     )
     parser.add_argument("--digits", type=Path, default=Path("stand-in"), help="the stand-in digits (default: stand-in)")
     parser.add_argument("--minutes", type=float, default=12.0, help="what the recipe may take for a row (default: 12)")

@@ -23,6 +23,7 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.publish import below, destination
 from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
+    ChosenImages,
     ClassCounts,
     PublicImages,
     Rehearsal,
@@ -249,19 +250,8 @@ def select(
     if not facts.selected:
         return encode(settings, images, journal)
     order, event = order.following(*after(plan, STAGE_SELECTION)), plan.event_of(DiscreteHistogram, STAGE_SELECTION)
-    if number := facts.clusters:
-        clusters = journal.stage(selection.find_clusters)(images, number, settings.seed)
-        votes = journal.stage(selection.vote_for_clusters, paid=True)(order, event, number, clusters)
-        search = ClusterSearch(
-            images=images,
-            clusters=clusters,
-            votes=votes,
-            noise=event.noise_multiplier,
-            threshold=settings.selection.threshold,
-            kinds=facts.selected,
-            candidates=settings.selection.candidates,
-        )
-        chosen = journal.stage(selection.choose_clusters)(search, *read_as(settings, plan), settings.seed)
+    if facts.clusters:
+        chosen = choose_alike(settings, plan, images, order, journal)
         return encode(settings, chosen, journal).model_copy(update={"whole": images})
     backbone, shown = train_backbone(settings, images, journal), encode(settings, images, journal)
     if shown.autoencoder:
@@ -275,6 +265,23 @@ def select(
         votes = journal.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
         chosen = journal.stage(selection.choose)(images, votes, facts.selected, settings.seed)
     return shown.model_copy(update={"images": chosen, "whole": images})
+
+
+def choose_alike(settings: Settings, plan: Plan, images: PublicImages, order: Order, journal: Journal) -> ChosenImages:
+    """The public images that look like those of the clusters with the most votes."""
+    facts, event, how = plan.facts, plan.event_of(DiscreteHistogram, STAGE_SELECTION), settings.selection
+    clusters = journal.stage(selection.find_clusters)(images, facts.clusters, settings.seed)
+    votes = journal.stage(selection.vote_for_clusters, paid=True)(order, event, facts.clusters, clusters)
+    search = ClusterSearch(
+        images=images,
+        clusters=clusters,
+        votes=votes,
+        noise=event.noise_multiplier,
+        threshold=how.threshold,
+        kinds=facts.selected,
+        candidates=how.candidates,
+    )
+    return journal.stage(selection.choose_clusters)(search, *read_as(settings, plan), settings.seed)
 
 
 def paid_before(plan: Plan) -> str:

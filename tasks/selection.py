@@ -27,8 +27,6 @@ from tasks.runtime.narrowing import seen_by
 from tasks.runtime.progress import CONSOLE
 from tasks.terms import SharedOrder, with_canaries
 
-SEARCHED = ("noise", "threshold", "kinds", "candidates")
-"""What is said of a search beside the artifacts that it begins with."""
 NONE_STANDS_OUT = "no cluster of public images stands out of the noise on the votes, so that all"
 """Said where votes chose nothing."""
 EVERY_CLASS = "all"
@@ -192,7 +190,10 @@ def choose_clusters(
 ) -> ChosenImages:
     """As many public images as there are, or fewer, of the clusters that stand out of the noise, in the proportion of their votes; of drawn sources
     more are drawn until there are enough. All public images where no cluster stands out."""
-    parents, params = [search.images, search.clusters, search.votes], search.model_dump(include=set(SEARCHED))
+    parents, params = (
+        [search.images, search.clusters, search.votes],
+        search.model_dump(exclude={"images", "clusters", "votes"}),
+    )
     with draft_of(ChosenImages, "chosen public images", context, parents=parents, params=params) as draft:
         (tally,) = serialization.load(draft.open(search.votes))[0]["votes"]
         centroids = serialization.load(draft.open(search.clusters))[0]["centroids"]
