@@ -32,7 +32,7 @@ from sfumato.methods.plan import (
     shared_spends,
     tuning_spends,
 )
-from sfumato.methods.sampling import draw, walk
+from sfumato.methods.sampling import draw, network_evaluations, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, NoisedRecords, Uncertified
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
@@ -187,7 +187,6 @@ def _at_least_one(name: str, value: int) -> int:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where S, the relation, the trained groups or the budget do not fit."""
-    from sfumato.diffusion.samplers import evaluations
     from sfumato.diffusion.schedule import signal_levels
     from sfumato.networks.autoencoder import largest_norm
 
@@ -228,7 +227,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1),
+        evaluations=network_evaluations(settings),
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,

@@ -17,7 +17,7 @@ from pydantic import Field
 from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends, tuning_spends
-from sfumato.methods.sampling import draw, walk
+from sfumato.methods.sampling import draw, network_evaluations, walk
 from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting import accountant
 
@@ -58,8 +58,6 @@ def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float)
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
-    from sfumato.diffusion.samplers import evaluations
-
     tuning, privacy = settings.fine_tuning, settings.privacy
     shared = shared_spends(settings)
     votes, ask = voting(settings.method, settings, facts, time=0)
@@ -75,7 +73,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1),
+        evaluations=network_evaluations(settings),
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,

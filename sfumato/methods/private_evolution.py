@@ -18,7 +18,7 @@ from sfumato.config import MethodSection, Pretraining, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import STAGE_VOTES, UNCLAIMED, Claim, Evolution, Facts, Plan, Spend, calibrated, shared_spends
-from sfumato.methods.sampling import draw, walk
+from sfumato.methods.sampling import draw, network_evaluations, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram
 
@@ -67,8 +67,6 @@ def claim(noise_multiplier: float, rounds: int, delta: float) -> Claim:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
-    from sfumato.diffusion.samplers import evaluations
-
     method, privacy, classes = settings.method, settings.privacy, len(facts.classes)
     if method.candidates < 2 * classes:
         raise BadInput(
@@ -91,7 +89,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         evolution=evolution(settings),
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1),
+        evaluations=network_evaluations(settings),
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,

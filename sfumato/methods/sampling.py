@@ -24,6 +24,13 @@ def walk(settings: SettingsOf[MethodSection]) -> Sequence[int]:
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
+def network_evaluations(settings: SettingsOf[MethodSection]) -> int:
+    """How often a denoiser is asked for one image that `draw` makes; a second-order solver and guidance ask more than once a step."""
+    from sfumato.diffusion.samplers import evaluations
+
+    return evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1)
+
+
 @without_gradients
 def draw(settings: SettingsOf[MethodSection], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, guided as the settings say."""

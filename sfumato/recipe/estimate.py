@@ -45,6 +45,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
 from sfumato.methods.parts import Target
 from sfumato.methods.plan import STAGE_VOTES, Members, Plan
+from sfumato.methods.sampling import network_evaluations
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
@@ -225,7 +226,7 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     if warm := plan.central:
         stages["warm-up"] = warm.steps * (CENTRAL_BATCH * denoise + _update(probe, work))
     if how := plan.evolution:
-        rounds, drawn_each = len(plan.events(STAGE_VOTES)), settings.generation.steps * forward
+        rounds, drawn_each = len(plan.events(STAGE_VOTES)), network_evaluations(settings) * forward
         shown = coder_forward / 2 + backbone / TRAINING
         stages["candidates"] = how.candidates * (drawn_each + rounds * (shown + how.variation * drawn_each))
         stages["votes"] = rounds * (facts.images or facts.records) * (backbone / TRAINING + coder_forward / 2)
@@ -270,8 +271,7 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     if plan.matching:
         moving = max(plan.generation.images, FEWEST * len(facts.classes)) * plan.matching.steps
         stages["matching"] = moving * _measure(functools.partial(_moving_step, plan.matching, shape), PROBE_IMAGES)
-    walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
-    each = walk * forward + coder_forward / 2
+    each = network_evaluations(settings) * forward + coder_forward / 2
     judged, sizes = min(settings.evaluation.images, plan.generation.images), judged_sets(settings, facts)
     stages["drawing for comparison"] = min(judged, FEW) * each if has_public_model(settings) else 0.0
     if plan.fine_tuning:

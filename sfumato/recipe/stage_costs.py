@@ -23,6 +23,7 @@ from sfumato.costs import (
 )
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
+from sfumato.methods.sampling import network_evaluations
 from sfumato.networks.autoencoder import Shape, latent_shape
 from sfumato.networks.build import resolved
 from sfumato.settings import Settings
@@ -121,7 +122,7 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
             drawing_of_codec(settings, declared, table)
             + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
         )
-        costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
+        costs["candidates"] = drawing_seconds(cost, work, network_evaluations(settings)) + looked_at
     if chosen_method.has_members:
         costs |= ensemble_costs(settings, declared, cost, work)
     if embeds := chosen_method.embeds:
@@ -133,8 +134,7 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
             )
             costs["training"] += how.training.batch * looked_at
     if not chosen_method.draw_privately or "prototypes" in costs:
-        walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
-        walk = 1 if chosen_method.embeds else walk
+        walk = 1 if chosen_method.embeds else network_evaluations(settings)
         drawn = 1 / settings.judge.keep if settings.judge.use == "filter" else 1.0
         costs["drawing"] = drawn * (drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table))
     return costs

@@ -42,6 +42,12 @@ def test_each_stage_counts(monkeypatch, stage, change, times):
     assert base > 0 and more == pytest.approx(times * base, rel=0.01)
 
 
+def test_a_solver_that_asks_twice_a_step_takes_twice_as_long(monkeypatch):
+    base, twice = (dict(minutes(monkeypatch, *NONE, *given).stages) for given in ([], ["generation.solver=heun"]))
+    for stage in ("drawing", "drawing for comparison"):
+        assert twice[stage] == pytest.approx(2 * base[stage], rel=0.05)
+
+
 def test_stages_are_there_where_they_are_planned(monkeypatch):
     base = dict(minutes(monkeypatch, *NONE).stages)
     latents = dict(minutes(monkeypatch, *NONE, "latent.kind=kl", "latent.steps=200", "latent.batch=100").stages)
