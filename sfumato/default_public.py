@@ -63,6 +63,8 @@ def drawn_warning(settings: Settings) -> str:
         way = "--set data.public=glyphs for writing and data.public=shapes for all else save the votes, and keep the public model for the next run"
     else:
         drawn = f"{settings.data.public.replace('+', ' and ')} drawn at random are public"
+        if settings.selection.clusters:
+            drawn += ", and private records vote for clusters of them"
         way = "for writing --set data.public=glyphs is better"
     return (
         f"data.public names no images, so that {drawn}: images that resemble the private ones may teach more, and look better (--set "

@@ -76,6 +76,11 @@ def test_nobody_votes_where_votes_would_change_nothing(scans, mode, method, chan
     assert "data.public names no images" in warnings[-1] and ("vote" in warnings[-1]) == voting
 
 
+def test_the_warning_says_that_clusters_are_voted_for(scans):
+    warnings = settle(f"data.private={scans / 'RGB'}", "selection.clusters=20")[2]
+    assert "shapes drawn at random are public, and private records vote for clusters of them" in warnings[-1]
+
+
 @pytest.mark.parametrize(
     "named", ["data.public=glyphs", "data.public_classes=[a,b]", "data.glyphs=both", "data.glyphs_per_class=50"]
 )
