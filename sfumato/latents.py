@@ -9,7 +9,7 @@ on private data.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,6 +66,24 @@ class Pixels:
         return z
 
 
+class Shown(torch.autograd.Function):
+    """Numbers held in [-1, 1]. A gradient that would take one outside back in passes, so that nothing that learns through a decoder stays
+    black or white for good; one that would take it further out does not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Remembers which numbers lie outside."""
+        ctx.save_for_backward(x)
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Descent goes against the gradient."""
+        (x,) = ctx.saved_tensors
+        outward = ((x > 1) & (gradient < 0)) | ((x < -1) & (gradient > 0))
+        return gradient.masked_fill(outward, 0.0)
+
+
 @dataclass(frozen=True)
 class Latents:
     """A frozen autoencoder with the constants that bring its latents to about unit variance."""
@@ -108,7 +126,7 @@ class Latents:
     def shown(self, z: Tensor) -> Tensor:
         """`decode`, differentiable where gradients are on."""
         own = z * self.spread + self.mean
-        return torch.cat([self.network.decoder(part) for part in own.split(CHUNK)]).clamp(-1, 1)
+        return Shown.apply(torch.cat([self.network.decoder(part) for part in own.split(CHUNK)]))
 
 
 Codec = Pixels | Latents

@@ -13,6 +13,7 @@ from sfumato.held_out import held_out, positions
 from sfumato.images import to_unit
 from sfumato.latents import (
     PIXELS,
+    Shown,
     perceived,
     pixel_spread,
     read_after,
@@ -47,6 +48,24 @@ def test_real_glyphs_come_back_and_so_do_digits_that_were_never_seen(trained):
     assert trained.losses[-1] < trained.losses[0] / 2 and len(trained.losses) == SHORT.steps
     fresh = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, glyphs(2))
     assert reconstruction_error(fresh, trained.held_out) > pixel_spread(trained.held_out) / 2
+
+
+def test_what_the_decoder_makes_too_bright_can_come_back_and_goes_no_further_out():
+    x = torch.tensor([-3.0, -3.0, 0.5, 3.0, 3.0], requires_grad=True)
+    shown = Shown.apply(x)
+    assert shown.tolist() == [-1, -1, 0.5, 1, 1]
+    (gradient,) = torch.autograd.grad(shown @ torch.tensor([-1.0, 1.0, 2.0, -1.0, 1.0]), x)
+    assert gradient.tolist() == [-1, 0, 2, 0, 1]
+
+
+def test_latents_learn_from_pixels_that_are_too_bright(trained):
+    """A plain clamp gives these no gradient at all."""
+    codec, z = trained.codec, (40 * trained.codec.encode(trained.held_out[:4])).requires_grad_(True)
+    too_bright = codec.network.decoder(z * codec.spread + codec.mean) > 1
+    shown = codec.shown(z)
+    assert too_bright.any() and (shown[too_bright] == 1).all()
+    (gradient,) = torch.autograd.grad(shown[too_bright].sum(), z)
+    assert gradient.abs().max() > 0
 
 
 def test_public_latents_have_unit_variance_and_digits_about(trained):
