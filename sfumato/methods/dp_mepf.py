@@ -13,11 +13,11 @@ Not covered: what the means of these features do not show. Images far from all p
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sfumato.config import MethodSection, SettingsOf, Training
+from sfumato.config import LATER, MethodSection, SettingsOf, Training
 from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.mean_embedding import GeneratorTraining, drawn_at_once, generator_blueprint, planned_release
 from sfumato.methods.plan import Claim, Embedding, Facts, Plan
@@ -26,7 +26,7 @@ from sfumato.privacy.accounting import accountant
 PROMISE = """\
 The paper claims the epsilon of Gaussian mechanisms on the mean features of the private set, whose sensitivity is known because each record's features \
 are brought to norm 1 (Harder et al. 2023): one for the features, and one of the same noise for their squares. The run can be certified and comes to the \
-claim but for rounding: private images are opened once, each adds one vector of norm 1 at most to the sum of its class (features, squares and a count), and the closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The network behind \
+claim but for rounding: private images are opened once, each adds one vector of norm 1 at most to the sum of its class (features, squares, the image itself where it has a share, and a count), and the closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The network behind \
 the features has seen public images alone, and the generator's training sees noisy sums and public parts alone, so any number of images is covered."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
@@ -42,6 +42,9 @@ class Method(MethodSection):
     cells: int = Field(default=8, ge=1)
     """Largest side of a layer's maps; larger ones are averaged over so many cells a side, where the paper takes every position. Fewer mean less noise
     in all, and say less of where strokes lie."""
+    image: Annotated[float, Field(ge=0, lt=1), LATER] = 0.0
+    """Share of a record's squared norm that the image itself has, as means and mean squares over the cells; beyond the paper. The norms of the
+    classifier hide brightness, colour and contrast, and a generator of latents that sees nothing of these draws glaring patterns."""
     count_share: float = Field(default=0.05, gt=0, lt=1)
     """Share of a record's squared norm that counts it in its class."""
     training: GeneratorTraining = GeneratorTraining(steps=1000, batch=320)
@@ -71,6 +74,7 @@ def embedding(settings: SettingsOf[Method]) -> Embedding:
         features="perceptual",
         squares=method.squares,
         cells=method.cells,
+        image=method.image,
         count_share=method.count_share,
         training=Training(**method.training.model_dump()),
     )

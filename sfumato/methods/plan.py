@@ -323,6 +323,8 @@ class Embedding(Section):
     """Share of the squared norm of perceptual features that their squares have; 0 leaves these out."""
     cells: Annotated[int, LATER] = 0
     """Largest side of a layer's maps in perceptual features; larger ones are averaged over a grid of so many cells a side."""
+    image: Annotated[float, LATER] = 0.0
+    """Share of the squared norm of perceptual features that the image itself has."""
     count_share: float
     """Share of a record's squared norm that goes to the count of its class."""
     training: Annotated[Training, not_for(SUMMING)] = Training()

@@ -12,15 +12,15 @@ from sfumato.config import BackboneSettings, Latent
 from sfumato.images import to_unit
 from sfumato.latents import train_autoencoder
 from sfumato.methods.plan import Embedding
-from sfumato.perceptual import both_moments, layers, perceptual_features, to_norm_one
+from sfumato.perceptual import both_moments, layers, perceptual_features, shown_by_itself, to_norm_one
 
 LITTLE = BackboneSettings(width=8, steps=5, batch=32)
 CHANNELS = 14 * LITTLE.width
 """Channels of all six blocks together."""
 
 
-def features(squares=0.5, cells=2):
-    return Embedding(features="perceptual", squares=squares, cells=cells, count_share=0.05)
+def features(squares=0.5, cells=2, image=0.0):
+    return Embedding(features="perceptual", squares=squares, cells=cells, image=image, count_share=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,34 @@ def test_no_image_gets_features_longer_than_1(backbone, name, squares):
     assert phi.isfinite().all() and (norm == 0 or norm == pytest.approx(1, abs=1e-5)), norm
     if name in ("undefined", "infinite"):
         assert norm == 0, "what says nothing adds nothing"
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_no_image_gets_longer_features_with_a_share_of_its_own(backbone, name):
+    phi = perceptual_features(backbone, features(image=0.3))(CRAFTED[name][None])
+    assert phi.isfinite().all() and phi.double().norm() <= 1 + 1e-5
+    if name in ("undefined", "infinite"):
+        assert phi.norm() == 0, "what says nothing adds nothing"
+
+
+def test_the_image_itself_is_means_and_mean_squares_of_its_cells(digits):
+    seen = shown_by_itself(digits[:3], 2)
+    assert seen.shape == (3, 8)
+    for row, image in zip(seen, digits, strict=False):
+        quarters = [image[0, down : down + 4, right : right + 4] for down in (0, 4) for right in (0, 4)]
+        wanted = [float(part.mean()) for part in quarters] + [float(part.square().mean()) for part in quarters]
+        assert row.tolist() == pytest.approx([number / math.sqrt(8) for number in wanted], abs=1e-6)
+    assert shown_by_itself(digits[:3], 99).shape == (3, 2 * 64)
+
+
+def test_contrast_shows_only_where_the_image_has_a_share(backbone, digits):
+    """The classifier's norms take out most of what halving the contrast does."""
+
+    def moved(image):
+        read = perceptual_features(backbone, features(image=image))
+        return float((read(digits[:20]) - read(digits[:20] / 2)).norm(dim=1).mean())
+
+    assert moved(0.3) > 2 * moved(0.0)
 
 
 @pytest.mark.parametrize("squares", [0.0, 0.5])

@@ -24,11 +24,11 @@ def test_the_evaluations_reckoned_with_are_those_made(world, solver, guidance):
     tiny = world("dp-sgd")
     generation = tiny.settings.generation.model_copy(update={"solver": solver, "guidance": guidance, "steps": 9})
     settings = tiny.settings.model_copy(update={"generation": generation})
-    parts, asked = replace(tiny.parts, tuned=untuned(tiny.parts)), []
-    handle = parts.tuned.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
+    parts, inputs = replace(tiny.parts, tuned=untuned(tiny.parts)), []
+    handle = parts.tuned.register_forward_pre_hook(lambda _, given: inputs.append(len(given[0])))
     draw(settings, parts, torch.arange(4), torch.Generator().manual_seed(1))
     handle.remove()
-    assert sum(asked) == 4 * network_evaluations(settings)
+    assert sum(inputs) == 4 * network_evaluations(settings)
 
 
 def test_guidance_and_seed_decide_what_is_drawn(world):

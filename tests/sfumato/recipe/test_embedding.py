@@ -22,3 +22,4 @@ def test_what_was_tried_with_features_of_a_kernel_is_not_taken_for_others():
     usual = resolve("dp-mepf", "digits").method
     assert settings.method.training.learning_rate == usual.training.learning_rate
     assert settings.backbone.steps > 300 and settings.method.training.steps >= 1
+    assert settings.method.image > 0 == recipe(method="dp-mepf", shape=(1, 8, 8)).method.image, "in latents alone"
