@@ -31,6 +31,15 @@ the features has seen public images alone, and the generator's training sees noi
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
+class PerceptualTraining(GeneratorTraining):
+    """Training of the generator on mean perceptual features, whose steps take longer than those of a kernel."""
+
+    steps: int = Field(default=1000, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(default=320, ge=2)
+    """Images per step, of all classes together; of each class at least two."""
+
+
 class Method(MethodSection):
     """Features, and what is learnt from their sums."""
 
@@ -47,7 +56,7 @@ class Method(MethodSection):
     classifier hide brightness, colour and contrast, and a generator of latents that sees nothing of these draws glaring patterns."""
     count_share: float = Field(default=0.05, gt=0, lt=1)
     """Share of a record's squared norm that counts it in its class."""
-    training: GeneratorTraining = GeneratorTraining(steps=1000, batch=320)
+    training: PerceptualTraining = PerceptualTraining()
     """Training of the generator, which costs nothing more; a step costs many times what it does with features of a kernel."""
 
 

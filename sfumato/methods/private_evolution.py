@@ -33,6 +33,13 @@ candidates, their variations and the training on them see noisy histograms alone
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
+class CandidateTraining(Pretraining):
+    """Training of the denoiser on candidates, from what it learnt of public images on."""
+
+    learning_rate: float = Field(default=5e-4, gt=0)
+    """Peak learning rate of Adam."""
+
+
 class Method(MethodSection):
     """Candidates, rounds of votes, and what is learnt from them."""
 
@@ -52,7 +59,7 @@ class Method(MethodSection):
     """Most votes of a candidate that count, in means of those that its class gave to candidates whose votes count."""
     variation: float = Field(default=0.25, gt=0, le=1)
     """Part of all times that a candidate is noised to for a variation."""
-    distillation: Pretraining = Pretraining(learning_rate=5e-4)
+    distillation: CandidateTraining = CandidateTraining()
     """Plain training of the denoiser on the candidates with votes."""
 
 

@@ -10,6 +10,7 @@ from sfumato.named_settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
+from sfumato.section import Section
 from sfumato.settings import Settings, release_of, resolve
 
 
@@ -293,3 +294,23 @@ def test_the_licence_of_built_in_public_images_is_known(public, licence):
     assert release_of({"data": {"public": public}}).public_licence == licence
     named = {"data": {"public": public}, "release": {"public_licence": "MIT"}}
     assert release_of(named).public_licence == "MIT"
+
+
+def sections(section):
+    """All sections in one, itself first."""
+    yield section
+    for _, value in section:
+        if isinstance(value, Section):
+            yield from sections(value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_to_set_one_field_leaves_the_others_as_they_were(method):
+    """A section whose default has other values than its class would change them all, unseen, where a person sets one."""
+    for section in sections(Settings(method=METHODS[method].section())):
+        for name, field in type(section).model_fields.items():
+            if isinstance(field.default, Section):
+                assert field.default == type(field.default)(), name
+    if "training" in METHODS[method].section.model_fields:
+        slower = resolve(method, "auto", ["method.training.learning_rate=0.0007"]).method.training
+        assert slower == METHODS[method].section().training.model_copy(update={"learning_rate": 0.0007})
