@@ -114,7 +114,7 @@ def evolution(settings: SettingsOf[Method]) -> Evolution:
         threshold=method.threshold,
         largest=method.largest,
         variation=method.variation,
-        training=method.distillation,
+        training=Pretraining(**method.distillation.model_dump()),
     )
 
 
