@@ -4,6 +4,7 @@
 It decides nothing, looks at no image and costs nothing.
 """
 
+from sfumato.methods import METHODS
 from sfumato.recipe.stage_costs import trains_privately
 from sfumato.settings import Settings
 
@@ -15,7 +16,11 @@ WHERE = "docs/methods.md#which-method"
 
 def advice(settings: Settings) -> str:
     """A sentence that names another method; empty where what is planned is what would be named, or nothing is known to be better."""
-    if not settings.recipe.choices or not trains_privately(settings):
+    if not settings.recipe.choices:
+        return ""
+    if METHODS[settings.method.name].embeds and settings.latent.linear:
+        return f"of images in colour a generator on mean embeddings drew patterns or specks; class moments alone ({ALONE}) came far nearer: {WHERE}"
+    if not trains_privately(settings):
         return ""
     if settings.matching.share > 0:
         return f"class moments alone ({ALONE}) drew the better digits of MNIST, a CNN learnt more from them, and they take less time: {WHERE}"

@@ -25,9 +25,14 @@ def test_at_a_small_epsilon_class_moments_alone_are_named():
     assert ALONE in advised("rapid", PHOTOGRAPHS, "privacy.epsilon=1") and not advised("rapid", PHOTOGRAPHS)
 
 
-@pytest.mark.parametrize("method", [ALONE, "dp-merf"])
-def test_a_method_that_would_be_named_hears_nothing(method):
-    assert not advised(method, PHOTOGRAPHS, "privacy.epsilon=1") and not advised(method, STROKES)
+@pytest.mark.parametrize("method", ["dp-merf", "dp-mepf"])
+def test_a_generator_of_images_in_colour_is_advised_against(method):
+    assert ALONE in advised(method, PHOTOGRAPHS) and "colour" in advised(method, PHOTOGRAPHS)
+
+
+def test_a_method_that_would_be_named_hears_nothing():
+    assert not advised(ALONE, PHOTOGRAPHS, "privacy.epsilon=1")
+    assert not advised(ALONE, STROKES) and not advised("dp-merf", STROKES)
 
 
 def test_settings_of_ones_own_hear_nothing():
