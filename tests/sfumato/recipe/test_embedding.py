@@ -16,10 +16,11 @@ def test_mean_embeddings_ask_no_public_denoiser_and_have_a_judge():
     assert recipe("pretraining.steps=5", method="dp-merf").pretraining.steps == 5, "for `generation.refine`"
 
 
-def test_what_was_tried_with_features_of_a_kernel_is_not_taken_for_others():
+def test_perceptual_features_have_settings_of_their_own_in_latents_alone():
     settings = recipe(method="dp-mepf")
     assert settings.pretraining.steps == 0 and settings.judge.use == "filter" and settings.latent.steps > 1000
-    usual = resolve("dp-mepf", "digits").method
-    assert settings.method.training.learning_rate == usual.training.learning_rate
+    pixels = recipe(method="dp-mepf", shape=(1, 8, 8)).method
     assert settings.backbone.steps > 300 and settings.method.training.steps >= 1
-    assert settings.method.image > 0 == recipe(method="dp-mepf", shape=(1, 8, 8)).method.image, "in latents alone"
+    assert settings.method.image > 0 == pixels.image
+    assert settings.method.training.learning_rate < pixels.training.learning_rate
+    assert settings.method.training.batch == pixels.training.batch == resolve("dp-mepf", "auto").method.training.batch
