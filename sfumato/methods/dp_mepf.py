@@ -26,7 +26,7 @@ from sfumato.privacy.accounting import accountant
 PROMISE = """\
 The paper claims the epsilon of Gaussian mechanisms on the mean features of the private set, whose sensitivity is known because each record's features \
 are brought to norm 1 (Harder et al. 2023): one for the features, and one of the same noise for their squares. The run can be certified and comes to the \
-claim but for rounding: private images are opened once, each adds one vector of norm 1 at most to the sum of its class (features, squares, the image itself where it has a share, and a count), and the closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The network behind \
+claim but for rounding: private images are opened once, each adds one vector of norm 1 at most to the sum of its class (features, squares, the image if it has a share, and a count), and the closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The network behind \
 the features has seen public images alone, and the generator's training sees noisy sums and public parts alone, so any number of images is covered."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
