@@ -23,11 +23,9 @@ LATENT_GENERATOR = (
     Pick("method.training.ema_decay", 0.999, "over the last thousand steps"),
 )
 """Settings of mean embeddings for latents, and why: from one stand-in of 28x28 digits."""
-PERCEPTUAL_GENERATOR = (
-    Pick("method.image", 0.2, "the classifier's layers do not see brightness, colour and contrast"),
-    Pick("method.training.learning_rate", 1e-3, "slow and steady in latents: larger steps leave glaring patterns"),
-)
-"""The same for perceptual features (docs/methods.md#dp-mepf)."""
+IMAGE_BESIDE = Pick("method.image", 0.2, "the classifier's layers do not see brightness, colour and contrast")
+SLOWLY_IN_COLOUR = Pick("method.training.learning_rate", 1e-3, "larger steps leave glaring patterns in colour")
+"""The same for perceptual features, from one stand-in in colour (docs/methods.md#dp-mepf)."""
 GENERATOR_WIDTH = 1024
 """Width of an MLP that draws latents in one step. On that stand-in, after 2,500 steps, a CNN learnt .940 from width 512 and .948 from
 1,024; from width 512 without any noise .947."""
@@ -39,9 +37,12 @@ MOST_NUMBERS = 128
 """Numbers of a latent up to which matching was tried."""
 
 
-def latent_generator(how: Embedding) -> tuple[Pick, ...]:
-    """The settings of a generator of latents: `LATENT_GENERATOR` for the features of a kernel, with which they were tried."""
-    return LATENT_GENERATOR if how.features == "fourier" else PERCEPTUAL_GENERATOR
+def latent_generator(how: Embedding, channels: int) -> tuple[Pick, ...]:
+    """The settings of a generator of latents of images with so many channels: `LATENT_GENERATOR` for the features of a kernel, with which they were
+    tried."""
+    if how.features == "fourier":
+        return LATENT_GENERATOR
+    return (IMAGE_BESIDE, SLOWLY_IN_COLOUR) if channels > 1 else (IMAGE_BESIDE,)
 
 
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Pick]:

@@ -54,7 +54,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if own.embeds:
         yield Pick("pretraining.steps", 0, "the generator is begun afresh, and asks no public denoiser")
         if settings.latent.kind != "none":
-            yield from latent_generator(own.embeds(settings))
+            yield from latent_generator(own.embeds(settings), declared.shape[0])
     elif own.blueprint:
         yield Pick("pretraining.steps", 0, "its network is its own, and asks no public denoiser")
         yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")

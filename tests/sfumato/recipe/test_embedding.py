@@ -22,5 +22,7 @@ def test_perceptual_features_have_settings_of_their_own_in_latents_alone():
     pixels = recipe(method="dp-mepf", shape=(1, 8, 8)).method
     assert settings.backbone.steps > 300 and settings.method.training.steps >= 1
     assert settings.method.image > 0 == pixels.image
-    assert settings.method.training.learning_rate < pixels.training.learning_rate
+    colour = recipe(method="dp-mepf", shape=(3, 28, 28)).method
+    assert colour.training.learning_rate < pixels.training.learning_rate == settings.method.training.learning_rate
+    assert colour.image == settings.method.image
     assert settings.method.training.batch == pixels.training.batch == resolve("dp-mepf", "auto").method.training.batch
