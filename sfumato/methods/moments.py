@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from sfumato.config import MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_MOMENTS, UNCLAIMED, Claim, Facts, Plan, certified, shared_spends
-from sfumato.methods.sampling import walk
+from sfumato.methods.sampling import network_evaluations, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import MomentEvents
 
@@ -57,8 +57,6 @@ def claim(noise_multipliers: Sequence[float], delta: float) -> Claim:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
-    from sfumato.diffusion.samplers import evaluations
-
     privacy, spends = settings.privacy, tuple(shared_spends(settings))
     events = [spend.event for spend in spends]
     paid = MomentEvents.of([spend.event for spend in spends if spend.stage == STAGE_MOMENTS])
@@ -67,7 +65,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         method=settings.method.name,
         facts=facts,
         generation=settings.generation,
-        evaluations=evaluations(settings.generation, walk(settings)),
+        evaluations=network_evaluations(settings, guided=False),
         spends=spends,
         privacy=privacy,
         certificate=certified(privacy, events),

@@ -24,11 +24,12 @@ def walk(settings: SettingsOf[MethodSection]) -> Sequence[int]:
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
-def network_evaluations(settings: SettingsOf[MethodSection]) -> int:
-    """How often a denoiser is asked for one image that `draw` makes; a second-order solver and guidance ask more than once a step."""
+def network_evaluations(settings: SettingsOf[MethodSection], *, guided: bool = True) -> int:
+    """How often a denoiser is asked for one image of the whole walk: a second-order solver asks more than once a step, and guidance twice, with which
+    `draw` draws and the public model does not."""
     from sfumato.diffusion.samplers import evaluations
 
-    return evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1)
+    return evaluations(settings.generation, walk(settings)) * (2 if guided and settings.generation.guidance else 1)
 
 
 @without_gradients

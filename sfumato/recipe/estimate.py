@@ -226,7 +226,7 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     if warm := plan.central:
         stages["warm-up"] = warm.steps * (CENTRAL_BATCH * denoise + _update(probe, work))
     if how := plan.evolution:
-        rounds, drawn_each = len(plan.events(STAGE_VOTES)), network_evaluations(settings) * forward
+        rounds, drawn_each = len(plan.events(STAGE_VOTES)), network_evaluations(settings, guided=False) * forward
         shown = coder_forward / 2 + backbone / TRAINING
         stages["candidates"] = how.candidates * (drawn_each + rounds * (shown + how.variation * drawn_each))
         stages["votes"] = rounds * (facts.images or facts.records) * (backbone / TRAINING + coder_forward / 2)

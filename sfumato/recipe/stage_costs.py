@@ -122,7 +122,7 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
             drawing_of_codec(settings, declared, table)
             + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
         )
-        costs["candidates"] = drawing_seconds(cost, work, network_evaluations(settings)) + looked_at
+        costs["candidates"] = drawing_seconds(cost, work, network_evaluations(settings, guided=False)) + looked_at
     if chosen_method.has_members:
         costs |= ensemble_costs(settings, declared, cost, work)
     if embeds := chosen_method.embeds:

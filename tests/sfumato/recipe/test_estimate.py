@@ -48,6 +48,14 @@ def test_a_solver_that_asks_twice_a_step_takes_twice_as_long(monkeypatch):
         assert twice[stage] == pytest.approx(2 * base[stage], rel=0.05)
 
 
+def test_candidates_are_drawn_without_guidance(monkeypatch):
+    plain, guided = (
+        dict(minutes(monkeypatch, *NONE, f"generation.guidance={weight}", method="private-evolution").stages)
+        for weight in (0, 1)
+    )
+    assert guided["candidates"] == plain["candidates"] > 0 and guided["drawing"] > 1.5 * plain["drawing"]
+
+
 def test_stages_are_there_where_they_are_planned(monkeypatch):
     base = dict(minutes(monkeypatch, *NONE).stages)
     latents = dict(minutes(monkeypatch, *NONE, "latent.kind=kl", "latent.steps=200", "latent.batch=100").stages)
