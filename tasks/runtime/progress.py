@@ -22,6 +22,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 
 class RunConsole(Console):
@@ -66,7 +67,7 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
     columns = (
         TextColumn("{task.description:<" + str(TITLE_WIDTH) + "}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),  # a narrow terminal shortens the bar instead
         TextColumn("{task.fields[speed]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
@@ -95,8 +96,9 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
             yield show
         finally:
             ended.set()
-        if task.total is None:
-            show(1, 1)
+        if not task.finished:  # work that reports now and then, or never, is done all the same
+            whole = round(task.total or 1)
+            show(whole, whole)
 
 
 def _among_others() -> bool:

@@ -45,6 +45,22 @@ def test_the_bar_shows_speed(monkeypatch, capsys):
     assert "training" in shown and "5/5" in shown and "images/s" in shown
 
 
+def test_work_that_reports_now_and_then_ends_with_a_full_bar(monkeypatch, capsys):
+    monkeypatch.setattr(module, "CONSOLE", Console(width=80, force_terminal=True))
+    with progress("public images") as show:
+        show(82688, 82731)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
+    assert "82731/82731" in shown.split("\r")[-1], "the count is whole, in a terminal of usual width too"
+
+
+def test_work_that_fails_leaves_its_bar_where_it_was(monkeypatch, capsys):
+    monkeypatch.setattr(module, "CONSOLE", Console(width=120, force_terminal=True))
+    with pytest.raises(ValueError), progress("public images") as show:
+        show(3, 7)
+        raise ValueError
+    assert "7/7" not in capsys.readouterr().out
+
+
 def test_a_log_hears_how_far_the_work_is_and_a_terminal_does_not(monkeypatch, capsys):
     monkeypatch.setattr(module, "LINE_EVERY_SECONDS", 0.05)
     for terminal in (False, True):
