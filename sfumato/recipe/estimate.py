@@ -272,8 +272,9 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
         moving = max(plan.generation.images, FEWEST * len(facts.classes)) * plan.matching.steps
         stages["matching"] = moving * _measure(functools.partial(_moving_step, plan.matching, shape), PROBE_IMAGES)
     each = network_evaluations(settings) * forward + coder_forward / 2
+    of_public = network_evaluations(settings, guided=False) * forward + coder_forward / 2
     judged, sizes = min(settings.evaluation.images, plan.generation.images), judged_sets(settings, facts)
-    stages["drawing for comparison"] = min(judged, FEW) * each if has_public_model(settings) else 0.0
+    stages["drawing for comparison"] = min(judged, FEW) * of_public if has_public_model(settings) else 0.0
     if plan.fine_tuning:
         stages["drawing for comparison"] += len(plan.fine_tuning.averages) * judged * each
     if sizes.full > FULL_ALONE:
@@ -282,7 +283,7 @@ def estimate(settings: Settings, plan: Plan, *, gpu: bool = False) -> Estimate:
     stages["features"] = default_steps(public) * BATCH_IMAGES * read * TRAINING
     held_out = min(MOST, round(public * SHARE))
     samples = set_size(held_out, settings.rehearsal.images) if has_public_model(settings) else 0
-    stages["rehearsal"] = samples * (each + 2 * read + coder_forward) + held_out * (read + coder_forward)
+    stages["rehearsal"] = samples * (of_public + 2 * read + coder_forward) + held_out * (read + coder_forward)
     looked = backbone / TRAINING
     stages["judging"] = judging_seconds(settings.evaluation, sizes, judged, probe.table) * probe.slower
     stages["judging"] += (sizes.full + sizes.brief + sizes.ceilings) * judged * (looked + coder_forward / 2)

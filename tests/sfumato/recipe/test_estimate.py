@@ -56,6 +56,14 @@ def test_candidates_are_drawn_without_guidance(monkeypatch):
     assert guided["candidates"] == plain["candidates"] > 0 and guided["drawing"] > 1.5 * plain["drawing"]
 
 
+def test_the_public_model_is_drawn_from_without_guidance(monkeypatch):
+    plain, guided = (
+        dict(minutes(monkeypatch, *NONE, f"generation.guidance={weight}", method="moments").stages) for weight in (0, 1)
+    )
+    for stage in ("drawing for comparison", "rehearsal"):
+        assert guided[stage] == plain[stage] > 0
+
+
 def test_stages_are_there_where_they_are_planned(monkeypatch):
     base = dict(minutes(monkeypatch, *NONE).stages)
     latents = dict(minutes(monkeypatch, *NONE, "latent.kind=kl", "latent.steps=200", "latent.batch=100").stages)
