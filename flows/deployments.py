@@ -78,7 +78,8 @@ def of_method(method: str, preset: str) -> Flow:
             another_edition: Draw other images than in the editions published before. A released model draws them at no
                 cost; a method that pays for each image pays again, and is refused where the budget does not bear it.
                 Each edition has a folder of its own in `publish_to`.
-            new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
+            new_version: The private set changed since its last entry in the ledger: begin a version of its own. Records that an earlier version
+                holds too count together with what that cost, and versions of a set of persons always do.
             go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
         """
         chosen = "" if preset == BY_DATA else preset

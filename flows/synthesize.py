@@ -124,7 +124,8 @@ def synthesize(
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
         publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store. Needs
             `release.licence` in the settings.
-        new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
+        new_version: The private set changed since its last entry in the ledger: begin a version of its own. Records that an earlier version
+            holds too count together with what that cost, and versions of a set of persons always do.
         go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """
     return run_changed(

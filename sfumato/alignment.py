@@ -189,11 +189,11 @@ def aligned(z: Tensor, y: Tensor, largest_norm: float, maps: ClassMaps | None) -
 
 def refuse_size(shape: tuple[int, int, int], classes: int) -> None:
     """`BadInput` for images or latents of too many numbers to have covariances."""
-    numbers = math.prod(shape)
-    if numbers > MOST_NUMBERS or classes * numbers**2 > MOST_ENTRIES:
+    numbers, most = math.prod(shape), min(MOST_NUMBERS, math.isqrt(MOST_ENTRIES // max(1, classes)))
+    if numbers > most:
         raise BadInput(
             f"alignment.kind=moments takes second moments of {classes} classes of {numbers} numbers each, more than can be held or "
-            f"paid for (at most {MOST_NUMBERS} numbers): denoise smaller latents (latent.kind=kl), or use alignment.kind=none"
+            f"paid for (at most {most} numbers of so many classes): denoise smaller latents (latent.kind=kl), or use alignment.kind=none"
         )
 
 

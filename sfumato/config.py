@@ -419,7 +419,7 @@ class FineTuning(Section):
     """DP-SGD on private images."""
 
     trainable: tuple[ParameterGroup, ...] = Field(default=("rows", "film"), min_length=1)
-    """Groups of parameters that learn and carry noise; the others stay as pretrained."""
+    """Groups of parameters that learn and carry noise, the others stay as pretrained: class rows, modulation by class and time (`film`), attention, the network on the time, all else (`rest`)."""
     rank: int = Field(default=0, ge=0)
     """Above 0, linear layers of those groups learn through low-rank adapters of this rank and are frozen themselves."""
     steps: int = Field(default=150, ge=1)

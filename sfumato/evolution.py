@@ -122,7 +122,7 @@ def elected(population: Population, votes: Tensor, how: Evolution, *, noise_mult
     """The share of each candidate in its class, from votes int64 `[classes, m]` with noise of this deviation.
 
     Votes below a few deviations of their noise count as none (Lin et al. 2024, Algorithm 2, H); more than `largest` times the mean of
-    the others count as that many, since in many dimensions a few candidates are nearest to everybody. A class where no candidate has
+    those that count are cut to that, since in many dimensions a few candidates are nearest to everybody. A class where no candidate has
     votes that count keeps all its candidates.
     """
     counted = votes.double().where(votes > how.threshold * noise_multiplier, 0.0)

@@ -148,5 +148,5 @@ def sorted_out(
 
 
 def to_draw(judge: Judge | None, images: int) -> int:
-    """The number of images to draw so that `count` remain: more where the judge filters."""
+    """The number of images to draw so that so many remain: more where the judge filters."""
     return math.ceil(images / judge.keep) if judge and judge.use == "filter" else images

@@ -47,7 +47,7 @@ class Wishes:
     publish_to: str = ""
     """Folder or URL to publish to; `RUN_FOLDER` takes the folder of the run, empty keeps the result in the store."""
     new_version: bool = False
-    """The private set changed since its last entry in the ledger: count what it costs afresh."""
+    """The private set changed since its last entry in the ledger: begin a version of its own."""
     another: bool = False
     """Draw the edition after the last that was published, and publish it into a folder of its own below `publish_to`."""
     go_on: bool = False

@@ -19,7 +19,7 @@ def audit(
         list[str] | None, typer.Option("--set", metavar="machine.FIELD=VALUE", help="Change the machine; repeatable.")
     ] = None,
 ) -> None:
-    """Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training."""
+    """Try to break a finished run: white-box tests, canaries, membership attacks, copies. INTERNAL; costs nothing, trains once more where DP-SGD did."""
     from artifacts.record import load_record, run_folder
 
     load_record(configure().runs, run)  # before a server is started: a slip is told at once

@@ -88,8 +88,8 @@ clipped predictions, so it is a Gaussian mechanism of sensitivity C/k, and the s
 differential privacy. That holds, and can be certified, but only for the number of images that are released together. \
 The paper prices one image, trusting that users do not share results; its CIFAR-10 setting (cosine, 250 steps, \
 k = 100, C = 110) costs epsilon 16.7 for one image and 579 for a hundred at delta 1e-5, because mu grows with the \
-square root of the number. The last step adds no noise and has to be taken by a public model. The members themselves \
-are not private."""
+square root of the number. The last step adds no noise and has to be taken by a public model. With `method.prototypes` a few images are paid \
+for, from which public parts draw any number. The members themselves are not private."""
 """The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
@@ -638,7 +638,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
     """`draw_privately` of one image per entry of `present` `[b]`, with one member that darkens the image, or brightens it where that is
     True, as far as it can; for an audit.
 
-    Stand-ins replace the networks: the public model implies a black image, and all other members predict no deviation. They are asked as
+    Stand-ins replace the networks: the public model implies an image of zeros, mid-grey, and all other members predict no deviation. They are asked as
     whole denoisers and without a projection, which could only shorten what one says: behind both comes the same clipping.
     """
     import torch

@@ -594,7 +594,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
     for an audit.
 
     The record lies far away, and the public images, whose density it is compared with, farther still, so that its term is
-    clipped at each step. The public network implies a black image.
+    clipped at each step. The public network implies an image of zeros, mid-grey.
     """
     import torch
 
