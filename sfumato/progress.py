@@ -12,6 +12,11 @@ def silent(done: int, total: int) -> None:
     """A progress callback that shows nothing."""
 
 
+def in_percent(progress: Progress) -> Progress:
+    """The callback that hears whole percents alone, for work whose number of steps tells of private records."""
+    return lambda done, total: progress(100 * done // max(1, total), 100)
+
+
 def part_of(progress: Progress, number: int, parts: int) -> Progress:
     """The callback for part `number`, counted from 0, of work in so many parts that take as long each."""
     return lambda done, total: progress(number * total + done, parts * total)

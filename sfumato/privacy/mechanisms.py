@@ -271,12 +271,18 @@ def noised_records(
         order = source.order(max(len(images), released))[:released]
         labels = torch.cat([torch.as_tensor(visit.images.labels), torch.zeros(len(blank), dtype=torch.long)])[order]
         images, largest_norm = torch.cat([images, blank])[order], codec.largest_norm(shape_of(images))
-        x = aligned(codec.encode(images.to(device)), labels.to(device), largest_norm, maps).cpu()
+        x = _sound(aligned(codec.encode(images.to(device)), labels.to(device), largest_norm, maps)).cpu()
         numbers = max(1, x[:1].numel())
         noise = event.noise_multiplier
         (copies,) = noised([x], noise_multiplier=noise, norm=largest_norm, numbers=numbers, source=source)
         entries = visit.entries
     return Paid(copies, entries, visit.payment)
+
+
+def _sound(x: Tensor) -> Tensor:
+    """Records `[n, ...]` with zeros in place of one that is not finite: no norm would bound it, and noise would not hide it."""
+    finite = x.flatten(1).isfinite().all(1)
+    return x.where(finite.view(-1, *[1] * (x.dim() - 1)), 0.0)
 
 
 def unprotected(
@@ -334,7 +340,7 @@ def drawn(
     """
     with spending(access, events, insecure=source is not None, arithmetic=OF_SAMPLER) as visit:
         x, y = encoded(visit.images, codec, maps, device)
-        images = draw(x, y, source or system_source())
+        images = draw(_sound(x), y, source or system_source())
         entries = visit.entries
     return Paid(images, entries, visit.payment)
 

@@ -115,7 +115,8 @@ def draft_of(
             store.note(context.key, ref)
         numbers = bind(place, draft, ref, title, context)
     draft.stored = ref
-    log_line(f"{title}: made in {seconds:.1f} s, {ref.label}, artifact {ref.digest[:12]}")
+    took = "" if ref.label == Label.INTERNAL else f" in {seconds:.1f} s"
+    log_line(f"{title}: made{took}, {ref.label}, artifact {ref.digest[:12]}")
     try:
         tracked = place.tracker().log(
             title,

@@ -128,7 +128,8 @@ class Journal:
             StageRecord(name=name, seconds=result.seconds, cached=cached, made_in=ref.seconds, label=ref.label)
         )
         if cached:
-            CONSOLE.print(f"{name:<26} from cache (made in {ref.seconds:.1f} s)")
+            took = "" if ref.label == Label.INTERNAL else f" (made in {ref.seconds:.1f} s)"
+            CONSOLE.print(f"{name:<26} from cache{took}")
         if cached and paid:
             place = where()
             with place.ledger() as ledger:

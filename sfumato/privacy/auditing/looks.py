@@ -26,7 +26,7 @@ from sfumato.privacy.auditing.canaries import Canaries
 from sfumato.privacy.auditing.data_sheet import DataSheet, data_sheet
 from sfumato.privacy.auditing.findings import Bound
 from sfumato.privacy.door import Access, inspecting, looking
-from sfumato.progress import Progress, parts_of, silent
+from sfumato.progress import Progress, in_percent, parts_of, silent
 from sfumato.sources import Inspection
 
 REAL = "real training images"
@@ -110,7 +110,7 @@ def judged(
             ),
             *([two_samples.STEPS] if codec != PIXELS else []),
         ]
-        parts = parts_of(progress, steps)
+        parts = parts_of(in_percent(progress), steps)  # the steps follow from how many records there are
         bench = scores.make_bench(
             *held_out,
             trained_on=best[0],
@@ -172,7 +172,7 @@ def attacked(
                 (aligned(codec.encode(x.to(device)), y.to(device), codec.largest_norm(shape_of(x)), maps), y.to(device))
                 for x, y in (members, others)
             )
-            attacks = loss_attacks(models, inside, outside, seed=seed, progress=progress) + attacks
+            attacks = loss_attacks(models, inside, outside, seed=seed, progress=in_percent(progress)) + attacks
         return tuple(attacks), entries
 
 

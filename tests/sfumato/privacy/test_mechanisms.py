@@ -399,6 +399,25 @@ def test_every_record_leaves_once_with_the_stated_noise_and_in_random_order(ledg
     assert not torch.equal(actual.result, noised_records(access(ledger, relation="replace_one"), NOISED).result)
 
 
+class Overflowing:
+    """A codec that is not finite on dark images, as an autoencoder from elsewhere may be."""
+
+    def encode(self, x):
+        return x.where(x.flatten(1).mean(1)[:, None, None, None] > -0.4, math.nan)
+
+    def largest_norm(self, image):
+        return 8.0
+
+
+def test_a_record_that_no_norm_bounds_becomes_zeros_before_the_noise(ledger):
+    dark = sum(image.mean() / 127.5 - 1 <= -0.4 for image in door.read(DIGITS, "train").pixels)
+    assert 0 < dark < 200
+    copies = noised_records(access(ledger, relation="replace_one"), NOISED, codec=Overflowing()).result
+    assert copies.isfinite().all()
+    seen = sample(access(ledger), lambda x, y, source: x.clone(), codec=Overflowing()).result
+    assert seen.isfinite().all() and int((seen == 0).flatten(1).all(1).sum()) == dark
+
+
 def test_a_noised_copy_is_paid_for_under_an_exchange_and_under_nothing_else(ledger):
     paid = noised_records(access(ledger, relation="replace_one"), NOISED)
     entry = ledger.entries()[0]
