@@ -6,10 +6,7 @@ Gaussians (Dowson and Landau 1982): the class's, and that of the public images. 
 space, and the inverse maps take drawn images back.
 
 Estimates shrink twice: the covariance shared by all classes towards that of the public images, and each class's towards the
-shared one. The prior is first scaled to the level of the observation, separately along coarse and fine directions. In the prior's
-eigenvectors, each number keeps the share of its deviation that is signal and not noise; the amount of signal is estimated from
-the deviations themselves (empirical Bayes). A class with few records, or none, thus gets the shared covariance, which the facts
-state.
+shared one (`sfumato.covariances`). A class with few records, or none, thus gets the shared covariance, which the facts state.
 
 With `clusters`, each class consists of cells, one for each centroid of the public images, with a count and a mean of its own.
 With `cells`, noised k-means finds them among the records of the class, from draws out of its noisy covariance on; what their centres
@@ -25,6 +22,7 @@ import torch
 from torch import Tensor
 
 from sfumato.config import Alignment
+from sfumato.covariances import ALIKE, FLAT, NARROWEST, UNSURE, coloured, levelled, power, shrunk, transport
 from sfumato.diffusion.objective import Draws, normal
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, shape_of, to_unit
@@ -36,16 +34,10 @@ CHUNK = 4096
 """Records per batch."""
 CLUSTERED = 20_000
 """Largest number of public images for k-means."""
-FLAT = 1e-3
-"""Least variance along a direction, as a share of the mean one."""
-NARROWEST, WIDEST = 5e-3, 50.0
-"""Bounds of a class's variance along a direction, as a multiple of the prior's."""
 OWN = 0.1
 """A class has a covariance of its own where it keeps at least this share of its deviation from the prior."""
 FEWEST = 2.0
 """A class with fewer records than this, or than this many times the noise on its count, counts as empty."""
-FIT_ROUNDS = 20
-"""Iterations of the fixed point that estimates the amount of signal."""
 FINENESS, BINS = 2**0.125, 40
 """Ratio of one distance of the histogram to the next shorter one, and their number, from R downwards."""
 CLEAR = 10.0
@@ -54,8 +46,6 @@ COUNT_SHARE = 0.1
 """Share of a record's squared norm that goes to the count of its cell, in a round of k-means."""
 DRAWS = 20
 """Draws for each cell that k-means starts from, and as many times 100 besides."""
-UNSURE, ALIKE = 0.5, 0.25
-"""Expected relative deviation of a total variance from the prior's, and of a band of directions, for all classes together and for one."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +64,8 @@ class Reference:
     """R: no record's distance from the mean counts as more."""
     residual: float
     """r: no record's distance from the mean of its class, or cell, counts as more."""
+    shape: tuple[int, int, int] | tuple[()] = ()
+    """Channels, height and width of what was measured; () in a released model, whose maps are made."""
 
     def cells(self, deviations: Tensor) -> Tensor:
         """The nearest centroid of each of `[n, d]`, int64 `[n]`."""
@@ -215,7 +207,9 @@ def measured(z: Tensor, y: Tensor, settings: Alignment, *, seed: int) -> Referen
     reference = Reference(mean, _second(away), _second(away), centroids, 0.0, 0.0)
     inner = away - (centroids.to(away)[reference.cells(away)] if settings.clusters > 1 else _class_means(away, y)[y])
     radius = float(away.double().norm(dim=1).quantile(settings.quantile))
-    return Reference(mean, reference.covariance, _second(inner), centroids, radius, settings.residual * radius)
+    channels, height, width = z.shape[1:]
+    residual = settings.residual * radius
+    return Reference(mean, reference.covariance, _second(inner), centroids, radius, residual, (channels, height, width))
 
 
 def _class_means(x: Tensor, y: Tensor) -> Tensor:
@@ -296,8 +290,11 @@ def covariances(moments: Moments, reference: Reference) -> tuple[Tensor, Tensor]
     vectors = torch.linalg.eigh(reference.inner).eigenvectors
 
     def estimate(seen: Tensor, prior: Tensor, noise: float, records: float, unsure: float) -> tuple[Tensor, float]:
-        level = levelled(prior, seen, vectors, noise=noise, records=records, unsure=unsure)
-        return shrunk(seen, level, noise=noise, records=records)
+        level, of_colours = levelled(prior, seen, vectors, noise=noise, records=records, unsure=unsure), 0.0
+        if reference.shape and reference.shape[0] > 1:
+            level, of_colours = coloured(level, seen, reference.shape, noise=noise, records=records)
+        estimated, of_all = shrunk(seen, level, noise=noise, records=records)
+        return estimated, max(of_colours, of_all)
 
     shared = seconds.sum(0) / together - float((extra * number).sum() / together) * diagonal
     everyone, _ = estimate(
@@ -313,63 +310,6 @@ def covariances(moments: Moments, reference: Reference) -> tuple[Tensor, Tensor]
         for second, count, more in zip(seconds, number, extra, strict=True)
     ]
     return torch.stack([one for one, _ in each]), torch.tensor([own for _, own in each])
-
-
-def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tuple[Tensor, float]:
-    """A covariance `[d, d]` shrunk from one `seen` with `noise` on its diagonal (1 / sqrt(2) of it elsewhere) of a number of `records`
-    towards a `prior`; and the share, 0 to 1, of its deviation that it keeps.
-
-    In the prior's eigenvectors a number's deviation from the prior has variance kappa p_i p_j, p being the prior's eigenvalues, as if
-    the covariance were drawn around it (Wishart), plus the variance of the noise and of sampling few records.
-    """
-    values, vectors = torch.linalg.eigh(prior)
-    values = values.clamp(min=FLAT * float(values.mean()))
-    turned = vectors.T @ seen @ vectors
-    twice = 1 + torch.eye(len(values), dtype=seen.dtype)
-    scale = torch.outer(values, values)
-    signal, other = scale * twice, twice * (noise**2 / 2) + scale * twice / records
-    apart = turned - torch.diag(values)
-    kappa = 1.0
-    for _ in range(FIT_ROUNDS):
-        weight = signal / (kappa * signal + other).square()
-        kappa = max(0.0, float((weight * (apart.square() - other)).sum() / (weight * signal).sum()))
-    share = kappa * signal / (kappa * signal + other)
-    root = values.sqrt()
-    relative, turn = torch.linalg.eigh(torch.diag(torch.ones_like(values)) + share * apart / torch.outer(root, root))
-    relative = (turn * relative.clamp(NARROWEST, WIDEST)) @ turn.T
-    own = float((share * signal).sum() / signal.sum())
-    return vectors @ (root[:, None] * relative * root) @ vectors.T, own
-
-
-def levelled(prior: Tensor, seen: Tensor, vectors: Tensor, *, noise: float, records: float, unsure: float) -> Tensor:
-    """A prior covariance `[d, d]` brought to the level at which one was `seen`: all of it, then band by band of the directions `vectors`
-    `[d, d]`, the public images' eigenvectors by rising variance; `unsure` is how far bands are expected to lie apart.
-
-    Images far from the public ones may have as much variance in coarse shapes and a tenth in fine ones: one level for all would fill
-    them with the public images' texture. A band holds twice as many directions as the next one of more variance, so that signal too
-    weak in single directions shows in their sum. The directions are public: in eigenvectors computed from the noisy moments, noise
-    would count as variance.
-    """
-    size = len(vectors)
-    bands = [2**power for power in range(size.bit_length())]
-    bands[-1] = size - sum(bands[:-1])
-    shown = (vectors.T @ seen @ vectors).diagonal()
-    for sizes, expected in (([size], UNSURE), (bands[::-1], unsure)):
-        own = (vectors.T @ prior @ vectors).diagonal().split(sizes)
-        parts = zip(own, shown.split(sizes), strict=True)
-        levels = torch.cat(
-            [one.new_full((len(one),), _level(one, other, noise, records, expected)) for one, other in parts]
-        )
-        scale = (vectors * levels.sqrt()) @ vectors.T
-        prior = scale @ prior @ scale
-    return prior
-
-
-def _level(values: Tensor, seen: Tensor, noise: float, records: float, unsure: float) -> float:
-    """The factor on variances `[m]` that brings their sum to the one `seen`, as far as noise and chance allow."""
-    total = max(float(values.sum()), math.ulp(0.0))
-    doubt = math.sqrt(len(values) * noise**2 + 2 * float(values.square().sum()) / records) / total
-    return max(NARROWEST, 1 + (float(seen.sum()) / total - 1) / (1 + (doubt / unsure) ** 2))
 
 
 def fitted(moments: Moments, reference: Reference) -> ClassMaps:
@@ -416,7 +356,7 @@ def starting(spreads: Tensor, cells: int) -> Tensor:
     generator, centres = torch.Generator().manual_seed(0), []
     for spread in spreads:
         size = DRAWS * (cells + 100), len(spread)
-        drawn = torch.randn(size, generator=generator, dtype=torch.float64) @ _power(spread, 0.5)
+        drawn = torch.randn(size, generator=generator, dtype=torch.float64) @ power(spread, 0.5)
         centres.append(torch.from_numpy(kmeans2(drawn.numpy(), cells, minit="++", seed=0)[0]))
     return torch.stack(centres)
 
@@ -447,24 +387,8 @@ def unexplained(spreads: Tensor, away: Tensor, shares: Tensor) -> Tensor:
     than `NARROWEST` of it is left."""
     left = []
     for spread, centres, share in zip(spreads, away, shares, strict=True):
-        root, inverse = _power(spread, 0.5), _power(spread, -0.5)
+        root, inverse = power(spread, 0.5), power(spread, -0.5)
         explained = inverse @ (centres.mT * share) @ centres @ inverse
         values, vectors = torch.linalg.eigh((explained + explained.mT) / 2)
         left.append(root @ (vectors * (1 - values).clamp(min=NARROWEST)) @ vectors.mT @ root)
     return torch.stack(left)
-
-
-def transport(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """The symmetric matrix `[d, d]` that turns covariance `start` into `end` and moves least, and its inverse.
-
-    T = A^(-1/2) (A^(1/2) B A^(1/2))^(1/2) A^(-1/2); eigenvalues are held above `FLAT` of their mean.
-    """
-    root, inverse = _power(start, 0.5), _power(start, -0.5)
-    middle = root @ _power(end, 1.0) @ root
-    return inverse @ _power(middle, 0.5, 0.0) @ inverse, root @ _power(middle, -0.5, 0.0) @ root
-
-
-def _power(matrix: Tensor, power: float, least: float = FLAT) -> Tensor:
-    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-    values = values.clamp(min=max(least * float(values.mean()), torch.finfo(values.dtype).tiny))
-    return (vectors * values**power) @ vectors.T

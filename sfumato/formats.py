@@ -144,13 +144,14 @@ def load_judge(folder: Path, backbone: Path, device: torch.device) -> LinearJudg
 def save_reference(folder: Path, reference: Reference) -> None:
     """Write the reference of the public images."""
     tensors = {name: getattr(reference, name) for name in OF_REFERENCE}
-    save(folder, tensors, {"radius": reference.radius, "residual": reference.residual})
+    facts = {"radius": reference.radius, "residual": reference.residual, "shape": list(reference.shape)}
+    save(folder, tensors, facts)
 
 
 def load_reference(folder: Path) -> Reference:
     """Read what `save_reference` wrote."""
     tensors, facts = load(folder)
-    fields: dict[str, Any] = {**tensors, **facts}
+    fields: dict[str, Any] = {**tensors, **facts, "shape": tuple(facts["shape"])}
     return Reference(**fields)
 
 

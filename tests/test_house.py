@@ -40,7 +40,7 @@ FLOORS = [
         *("sfumato.adapters", "sfumato.training"),
         "sfumato.backbone",
         "sfumato.judge",
-        "sfumato.alignment",
+        *("sfumato.alignment", "sfumato.covariances"),
         "sfumato.latents",
         "sfumato.formats",
         "sfumato.retrieval",
