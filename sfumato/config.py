@@ -51,6 +51,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 AUTO: Any = "auto"
 """A number that is yet to be worked out from that of the records."""
+SEEDS = 2**31
+"""A seed lies below it, as every library takes them."""
 MOST_MINUTES = 100_000.0
 """Longest time of a recipe, ten weeks; nothing in its table is worth more."""
 LEAST_GAMMA = 1e-12
@@ -741,6 +743,6 @@ class SettingsOf(Section, Generic[OwnMethod]):
     recipe: Annotated[Recipe, LATER] = Recipe()
     rehearsal: Annotated[RehearsalSettings, LATER] = RehearsalSettings()
     release: Annotated[Release, NOT_HASHED] = Release()
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     """Seed of the public stages. Private randomness never follows it."""
     machine: Annotated[Machine, NOT_HASHED] = Machine()

@@ -13,12 +13,12 @@ import torch
 from PIL.Image import Image
 
 from sfumato.class_shares import shares_among
-from sfumato.config import Generation
+from sfumato.config import SEEDS, Generation
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, enlargement, grid, to_pixels
 from sfumato.methods import METHODS
 from sfumato.methods.parts import planned
-from sfumato.released import SEEDS, ReleasedModel
+from sfumato.released import ReleasedModel
 
 FEWEST = 2
 """Continuations of one noised image that can be compared."""

@@ -4,7 +4,7 @@ import math
 import os.path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sfumato.marks import OF_THE_PRIVATE_SIDE, PUBLIC_IMAGES, not_for
@@ -14,12 +14,23 @@ Crop = Literal["none", "centre"]
 """`centre` first cuts the largest square out of the middle of an image, so that resizing does not stretch it."""
 
 
+FEWEST_PIXELS, MOST_PIXELS = 8, 1024
+"""The smallest side at which drawn public images show something, and the largest that images are brought to."""
+
+
 def _names(value: Any) -> Any:
     """Read a single name as a list of one, and numbers as texts."""
     listed = ([value] if value != "" else []) if isinstance(value, str | int) else value
     if not isinstance(listed, list | tuple):
         return value
     return tuple(str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in listed)
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    if twice:
+        raise PydanticCustomError("names", "name each class once: {name} is there twice", {"name": repr(twice[0])})
+    return names
 
 
 def _at_home(value: Any) -> Any:
@@ -145,7 +156,7 @@ class Data(Section):
     folders of such a side are the groups (`PERSON/image.png`)."""
     name: Annotated[str, OF_THE_PRIVATE_SIDE] = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
-    size: int = Field(default=0, ge=0, le=1024)
+    size: int = Field(default=0, ge=0, le=MOST_PIXELS)
     """Side in pixels that all images are resized to; 0 keeps the private ones as they are and brings the public ones to their size."""
     crop: Crop = "none"
     """The part of every image that is used, before it is resized."""
@@ -162,7 +173,7 @@ class Data(Section):
     records: Annotated[int, Field(ge=0), LATER, OF_THE_PRIVATE_SIDE] = 0
     """Number of private records (or groups) on the side that is trained on, before a part is held out or a share taken: a public constant
     that no price covers, from which rates and delta follow. 0 takes it once per version of the set, and from the ledger afterwards."""
-    classes: Annotated[tuple[str, ...], LATER, OF_THE_PRIVATE_SIDE] = ()
+    classes: Annotated[tuple[str, ...], AfterValidator(_once), LATER, OF_THE_PRIVATE_SIDE] = ()
     """Names of the private classes, as unprotected as their number: a class may be without images, and images of a class that is not
     named here are left out. Empty takes those that are there, once per version of the set."""
     private_classes: Annotated[Names, LATER, OF_THE_PRIVATE_SIDE] = ()

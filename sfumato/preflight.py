@@ -21,6 +21,7 @@ from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
 from sfumato.clusters import FEWEST, clusters_for, kinds_of
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
+from sfumato.data_settings import FEWEST_PIXELS, MOST_PIXELS
 from sfumato.default_public import SHAPES, drawn_beside, drawn_warning, unnamed
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
@@ -108,9 +109,10 @@ def preflight(
         _refuse_same(data)
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
+        nearest = min(max(min(shape[1:]), FEWEST_PIXELS), MOST_PIXELS)
         raise BadInput(
             f"private images ({data.private!r}) are {shape[1]} pixels high and {shape[2]} wide, and public ones ({data.public!r}) cannot be "
-            f"brought to that by themselves: make all square with --set data.size={min(shape[1:])}, and data.crop=centre to keep proportions"
+            f"brought to that by themselves: make all square with --set data.size={nearest}, and data.crop=centre to keep proportions"
         )
     grouped = private.groups is not None
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 from sfumato import formats, verify_card
 from sfumato.class_shares import number_of_classes, numbers_of_each, shares_among, shares_of
+from sfumato.config import SEEDS
 from sfumato.drawing import draw_set
 from sfumato.errors import BadInput, first_line
 from sfumato.judge import LinearJudge, sorted_out, to_draw
@@ -43,8 +44,6 @@ LEFT_OUT = "left_out"
 """Field of the card with the reason why there is no model."""
 WITHOUT = "without"
 """Field of the card with the parts that a model lacks, and so cannot draw: the reason of each by its name."""
-SEEDS = 2**31
-"""Number of seeds from which a drawing without one takes its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +75,18 @@ class ReleasedModel:
         size = "x".join(map(str, self.shape))
         return f"{self.settings.method.name}: images {size} of {number_of_classes(len(self.classes))}; {self.certificate.sentence()}"
 
+    def checked_shares(
+        self, count: int, *, classes: Sequence[str | int] = (), seed: int | None = None
+    ) -> tuple[float, ...]:
+        """The share of each class in such a drawing; none where every class gets equally many. `BadInput` for what `draw` refuses."""
+        whole = isinstance(count, Integral) and isinstance(seed, Integral | None)
+        if not whole or count < 1 or not 0 <= (seed or 0) < SEEDS:
+            raise BadInput(
+                f"cannot draw {count!r} images by the seed {seed!r}: ask for 1 or more, and a seed from 0 to {SEEDS - 1}, both whole numbers"
+            )
+        chosen = (classes,) if isinstance(classes, str) else tuple(classes)
+        return shares_among(self.shares, self.classes, chosen) if chosen else self.shares
+
     def draw(
         self,
         count: int,
@@ -92,16 +103,10 @@ class ReleasedModel:
         of the run its published ones; without a seed they differ each time. `progress` receives (done, total). `BadInput` for an unknown
         class, or no images.
         """
-        whole = isinstance(count, Integral) and isinstance(seed, Integral | None)
-        if not whole or count < 1 or (seed is not None and seed < 0):
-            raise BadInput(
-                f"cannot draw {count!r} images by the seed {seed!r}: ask for 1 or more, and a seed of 0 or more, both whole numbers"
-            )
-        chosen = (classes,) if isinstance(classes, str) else tuple(classes)
-        shares = shares_among(self.shares, self.classes, chosen) if chosen else self.shares
+        shares = self.checked_shares(count, classes=classes, seed=seed)
         settings = self.settings.model_copy(update={"seed": secrets.randbelow(SEEDS) if seed is None else seed})
         judge, use = self.judge, settings.judge.use
-        if chosen and use in ("relabel", "weigh"):
+        if classes and use in ("relabel", "weigh"):
             use = "filter"  # else few might be of the classes that were asked for
         drawn = draw_set(
             settings,

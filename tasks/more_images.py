@@ -1,5 +1,7 @@
 """More images of a run whose models are paid for: nothing is trained, judged or paid again."""
 
+from collections.abc import Sequence
+
 from artifacts import approval, gate
 from artifacts.model import lacking, write_parts
 from artifacts.packaging import terms_of
@@ -19,10 +21,11 @@ from tasks.runtime.environment import where
 STAGE = "more images"
 
 
-def model_of(record: RunRecord) -> ReleasedModel:
+def model_of(record: RunRecord, *, classes: Sequence[str] = (), seed: int | None = None) -> ReleasedModel:
     """The model of a run of this home, through the gate that published ones pass; the ledger notes the reuse, which costs nothing.
 
-    `Refused` where nothing of the run may leave, `BadInput` where it needs an approval that it has not.
+    `classes` and `seed` are those of the drawing, checked before the ledger hears of it. `Refused` where nothing of the run may leave,
+    `BadInput` where it needs an approval that it has not, or for a class or seed that cannot be.
     """
     place = where()
     store = place.store()
@@ -35,6 +38,7 @@ def model_of(record: RunRecord) -> ReleasedModel:
         write_parts(folder, store, released)
         device = device_of(resolve(record.method, record.preset).machine)
         model = read_model(folder / MODEL, released.certificate, device)
+        model.checked_shares(1, classes=classes, seed=seed)
         ledger.reuse(
             record.settings["data"]["name"],
             record.samples_artifact,

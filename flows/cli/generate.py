@@ -39,7 +39,7 @@ def generate(
     Example: sfumato generate latest --images 40 --classes 3,7 --to more
     """
     from sfumato.continuations import check_numbers
-    from sfumato.generate import from_folder, write_more
+    from sfumato.generate import from_folder, named, write_more
     from sfumato.image_folder import free_folder
     from sfumato.released import CARD, load
 
@@ -69,7 +69,8 @@ def generate(
                     "these images are those of a new run, which signs by SFUMATO_SIGN_CERT and SFUMATO_SIGN_KEY: set these instead"
                 )
             return _pay(record, images, why, bool(classes or continuations) or seed is not None, to, yes)
-        model, origin = model_of(record), origin_of(record)
+        wanted = named(classes or (), record.plan.facts.classes)
+        model, origin = model_of(record, classes=wanted, seed=seed), origin_of(record)
     from tasks.runtime.progress import progress
 
     with progress("generation", images=1) as show:

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import AUTO_PRESET, DEFAULT_PRESET, names
 from sfumato.named_settings import PRESETS as PRESET_FILES
@@ -68,7 +69,7 @@ def with_short(
     licence: str = "",
     public_licence: str = "",
 ) -> list[str]:
-    """A person's changes, with those of the options that stand for settings."""
+    """A person's changes, with those of the options that stand for settings; `BadInput` for a setting of two values."""
     all_changes = list(changes or [])
     if epsilon is not None:
         all_changes.append(f"privacy.epsilon={epsilon}")
@@ -77,7 +78,23 @@ def with_short(
         "release.licence": licence,
         "release.public_licence": public_licence,
     }
-    return [*all_changes, *(f"{name}={json.dumps(text)}" for name, text in texts.items() if text)]
+    all_changes += (f"{name}={json.dumps(text)}" for name, text in texts.items() if text)
+    first: dict[str, str] = {}
+    for name, _, value in (change.partition("=") for change in all_changes):
+        other = first.setdefault(name, value)
+        if other != value and _read(other) != _read(value):
+            raise BadInput(f"{name} is given twice, as {other} and as {value}: leave one of them out")
+    return all_changes
+
+
+def _read(value: str) -> object:
+    """A value as settings read it, so that 1 and 1.0 are the same; as it stands where it cannot be read, which is said later."""
+    import yaml
+
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value
 
 
 def warn(text: str) -> None:

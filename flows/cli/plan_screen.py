@@ -23,6 +23,7 @@ from sfumato.recipe.advice import advice
 from sfumato.recipe.estimate import estimate
 from sfumato.settings import Settings
 from tasks.runtime.artifact import on_gpu, one_thread
+from tasks.runtime.machine import memory_bytes
 
 MOST_SPENDS = 10
 """Up to this many spends a plan shows all of them."""
@@ -81,6 +82,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         if text:
             grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
+    yield from memory_lines(expected.gigabytes)
     yield from recipe_lines(settings)
     if plan.certificate:
         yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
@@ -88,6 +90,13 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
     if other := advice(settings):
         yield f"[bold]another method:[/] {escape(other)}"
+
+
+def memory_lines(gigabytes: float) -> Iterator[str]:
+    """A line where a run would need more memory than this machine has."""
+    there = memory_bytes() / 1e9
+    if gigabytes > there:
+        yield f"[yellow]memory:[/] about {gigabytes:,.0f} GB would be needed, and this machine has {there:,.0f}: ask for fewer images (generation.images), or smaller ones (data.size)"
 
 
 def recipe_lines(settings: Settings) -> Iterator[RenderableType]:

@@ -128,6 +128,7 @@ def rehearse(
         from tasks.planning import plan_run
 
     planned = plan_run(method, preset, all_changes)
+    _warn_of(planned)
     place.store()
     from flows.rehearse import rehearse_planned
 
@@ -144,16 +145,23 @@ def _server_for(method: str, preset: str, changes: Sequence[str]) -> "threading.
     return begin_server()
 
 
+def _warn_of(planned: "PlannedRun") -> None:
+    """Say what the planning noticed, and what of the data is left out; `BadInput` for pictures that are not there."""
+    from sfumato.preflight import left_out
+
+    for warning in (*planned.warnings, *left_out(planned.settings.data)):
+        warn(warning)
+
+
 def _show(place: Where, planned: "PlannedRun") -> None:
     """Show the plan, and whether the ledger's budget bears it."""
     from flows.cli.ledger_screen import budget_line
     from flows.cli.plan_screen import plan_lines
-    from sfumato.preflight import left_out, private_of
+    from sfumato.preflight import private_of
     from sfumato.privacy.ledger.chain import is_there
     from tasks.checks import unlike_known
 
-    for warning in (*planned.warnings, *left_out(planned.settings.data)):
-        warn(warning)
+    _warn_of(planned)
     data = planned.settings.data
     if unlike := unlike_known(data.name, data.private, replace(private_of(data).reading("train"), classes=())):
         warn(

@@ -30,17 +30,39 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def rows_of_csv(path: Path) -> Rows:
-    """Rows of a CSV file with a head."""
+    """Rows of a CSV file with a head; `BadInput` for a column that stands in it twice, and for a row of more values."""
     with open(path, encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file, strict=True))
+        reader = csv.DictReader(file, strict=True)
+        head = list(reader.fieldnames or ())
+        if twice := [name for at, name in enumerate(head) if name in head[:at]]:
+            raise BadInput(
+                f"the table {str(path)!r} has the column {twice[0]!r} twice; keep one of them",
+                nameless=f"holds a table with the column {twice[0]!r} twice: keep one of them",
+            )
+        rows = list(reader)
+    for number, row in enumerate(rows, 1):
+        if surplus := row.get(None):  # where the reader puts what no column takes
+            raise BadInput(
+                f"row {number} of {str(path)!r} has {len(head) + len(surplus)} values for {len(head)} columns; put a value that holds a comma in quotes",
+                nameless="holds a table with a row of more values than columns: put a value that holds a comma in quotes",
+            )
+    return rows
 
 
 def rows_of_lines(path: Path) -> Rows:
     """Rows of a file with one JSON object in each line."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    rows = [json.loads(line, object_pairs_hook=_each_key_once) for line in lines if line.strip()]
     if strange := [row for row in rows if not isinstance(row, dict)]:
         raise ValueError(f"{strange[0]!r} is no JSON object")
     return rows
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if twice := [key for at, key in enumerate(keys) if key in keys[:at]]:
+        raise ValueError(f"the key {twice[0]!r} stands twice in a line")
+    return dict(pairs)
 
 
 def rows_of_parquet(path: Path) -> Rows:
@@ -125,6 +147,9 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     seen: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
         where = f"row {number} of {str(table)!r}"
+        for name in (path_name, label_name, group_name if grouped else ""):
+            if isinstance(row.get(name), list | dict):
+                raise BadInput(f"{where} has {row[name]!r} in the column {name!r}; write one name, as text")
         path = inside(table.parent, text(row[path_name]), real, where)
         if (first := seen.setdefault(os.path.realpath(path), number)) != number:
             raise BadInput(f"{where} names the picture {str(path)!r} again, as row {first} does; keep one of the two")

@@ -20,12 +20,17 @@ def machine_facts() -> dict[str, str | int | float]:
     facts: dict[str, str | int | float] = {
         "cores": len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 0,
         "processor": platform.machine(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
     }
     return {**facts, "load": round(os.getloadavg()[0], 1)} if LINUX else facts
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def commit(digits: int = SHORT) -> str:

@@ -237,13 +237,14 @@ def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
     own, bundle = (sorted((tmp_path / name).glob("data/train/*/*.png")) for name in ("own", "bundle"))
     assert len(own) == len(bundle) == 6 and [one.read_bytes() for one in own] == [one.read_bytes() for one in bundle]
     assert {path.name for path in (tmp_path / "some" / "data" / "train").iterdir()} == {"0", "2"}
+    for wrong in ({"classes": ["9"]}, {"seed": -1}, {"seed": 2**70}):
+        with pytest.raises(BadInput, match="'9'|a seed from 0"):
+            generate(record.run, 4, **wrong, to=str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
     with where().ledger() as ledger:
         assert len(ledger.spends("scans.npz")) == spends and ledger.verify() == []
         reused = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reuse"]
-        assert reused.count("more images") == 2
-    with pytest.raises(BadInput, match="'9'"):
-        generate(record.run, 4, ["9"], to=str(tmp_path / "none"))
-    assert not (tmp_path / "none").exists()
+        assert reused.count("more images") == 2, "none of what was refused"
 
     paid = run(
         "empirical-denoiser",

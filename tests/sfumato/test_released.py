@@ -72,7 +72,7 @@ def test_classes_are_chosen_by_name_or_position(released):
     assert model.draw(2, classes="4")[1].tolist() == [4, 4]
     with refused("classes", "'cat'", "not there", "0, 1"):
         model.draw(5, classes=["cat"])
-    for count, seed in ((0, None), (3, -1), (2.5, None), (3, "a")):
+    for count, seed in ((0, None), (3, -1), (2.5, None), (3, "a"), (3, 2**31)):
         with refused("cannot draw", str(count)):
             model.draw(count, seed=seed)
 

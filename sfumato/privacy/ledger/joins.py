@@ -73,7 +73,7 @@ def are_parted(entries: Sequence[Entry], one: Version, other: Version) -> bool:
 
 
 def check_pair(entries: Sequence[Entry], one: str, other: str, *, itself: bool) -> None:
-    """`BadInput` for a name that the ledger does not know, or for a set with itself unless that may be (its versions)."""
+    """`BadInput` for a name that the ledger does not know, or for a set with itself unless that may be and it has versions."""
     known = {entry.dataset for entry in entries if entry.dataset != OF_THE_LEDGER}
     for name in (one, other):
         if name not in known:
@@ -83,6 +83,8 @@ def check_pair(entries: Sequence[Entry], one: str, other: str, *, itself: bool) 
             )
     if one == other and not itself:
         raise BadInput(f"'{one}' is one set: name two, of which the budgets are to bind together")
+    if one == other and not any((entry.dataset, entry.kind) == (one, "version") for entry in entries):
+        raise BadInput(f"'{one}' has one version alone: there is nothing to tell apart; name two sets")
 
 
 def _pairs(entries: Sequence[Entry], known: set[Version]) -> set[frozenset[Version]]:

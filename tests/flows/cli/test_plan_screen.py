@@ -55,6 +55,12 @@ def test_a_recipe_for_a_cpu_beside_a_gpu_is_pointed_out(monkeypatch, gpus, devic
     assert bool(lines) == reported and all("recipe.device=gpu" in line for line in lines)
 
 
+@pytest.mark.parametrize(("images", "reported"), [(100, False), (10**12, True)])
+def test_a_run_that_needs_more_memory_than_there_is_says_so(sfumato, images, reported):
+    shown = sfumato("plan", "moments", "--set", f"generation.images={images}", "data.public=glyphs")
+    assert shown.code == 0 and ("GB would be needed" in shown.out) == reported
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux says of a process")
 @pytest.mark.parametrize(

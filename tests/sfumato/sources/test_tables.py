@@ -152,6 +152,32 @@ def test_short_rows_are_named(tmp_path):
         describe(table, Reading(group=""))
 
 
+def test_a_row_of_more_values_than_columns_is_no_cut_label(tmp_path):
+    table = write(tmp_path / "list.csv")
+    table.write_text("path,label\na/1.png,cat\na/2.png,benign, left\n")
+    with refused("row 2 of", "has 3 values for 2 columns", "in quotes"):
+        describe(table)
+    table.write_text('path,label\na/1.png,cat\na/2.png,"benign, left"\n')
+    assert set(describe(table).classes) == {"cat", "benign, left"}
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path):
+    table = write(tmp_path / "list.csv")
+    table.write_text("path,label,label\na/1.png,cat,dog\n")
+    with refused("has the column 'label' twice", "keep one of them"):
+        describe(table)
+    table = write(tmp_path / "list.jsonl")
+    table.write_text('{"path": "a/1.png", "label": "cat", "label": "dog"}\n')
+    with refused("the key 'label' stands twice"):
+        describe(table)
+
+
+def test_a_label_is_one_name(tmp_path):
+    table = write(tmp_path / "list.jsonl", [ROWS[0], {**ROWS[1], "label": ["cat", "dog"]}])
+    with refused("row 2 of", "['cat', 'dog'] in the column 'label'", "write one name"):
+        describe(table)
+
+
 def test_a_damaged_picture_is_named(tmp_path):
     table = write(tmp_path / "list.csv")
     (tmp_path / "a" / "2.png").write_bytes(b"no picture")

@@ -169,6 +169,13 @@ def test_what_a_person_says_needs_a_reason_and_names_that_are_known(ledger):
     assert ledger.joined("digits") == ()
 
 
+def test_a_set_of_one_version_has_nothing_to_tell_apart(ledger):
+    spend(ledger)
+    with pytest.raises(BadInput, match="one version alone"):
+        ledger.differ("digits", "digits", "why")
+    assert ledger.join_history("digits") == []
+
+
 def test_a_version_of_which_no_records_are_known_counts_with_those_before(ledger):
     spend(ledger)
     ledger.new_version("digits", "n3wer", run="run-2", code_version="0.1")
