@@ -7,9 +7,9 @@ in these formats, and a released model consists of the same folders (`sfumato.re
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -32,6 +32,7 @@ from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 from sfumato.retrieval.settings import Extractor
 
+Module = TypeVar("Module", bound=nn.Module)
 OF_REFERENCE, OF_MAPS = ("mean", "covariance", "inner", "centroids"), ("centres", "there", "back", "weights", "own")
 """Tensors of a reference and of maps."""
 TENSORS, FACTS = "tensors.safetensors", "facts.json"
@@ -99,11 +100,16 @@ def load_codec(folder: Path | None, device: torch.device) -> Codec:
     tensors, facts = load(folder)
     settings, image = Latent.model_validate(facts["latent"]), tuple(facts["image"])
     network = build_autoencoder(settings, image)
-    prefix = "network."
-    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
-    network = network.to(device).eval().requires_grad_(False)
+    network = _frozen(network, tensors, device)
     mean, spread = (tensors[name].to(device) for name in ("mean", "spread"))
     return Latents(network, settings, image, mean, spread, limit=facts["limit"])
+
+
+def _frozen(network: Module, tensors: Mapping[str, Tensor], device: torch.device) -> Module:
+    """The network with the weights among these tensors, in evaluation mode."""
+    prefix = "network."
+    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
+    return network.to(device).eval().requires_grad_(False)
 
 
 def save_backbone(folder: Path, backbone: Backbone) -> None:
@@ -123,9 +129,7 @@ def load_backbone(folder: Path, device: torch.device) -> Backbone:
     tensors, facts = load(folder)
     settings, shape = config.BackboneSettings.model_validate(facts["backbone"]), tuple(facts["shape"])
     network = BackboneNetwork(shape, facts["classes"], width=settings.width)
-    prefix = "network."
-    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
-    network = network.to(device).eval().requires_grad_(False)
+    network = _frozen(network, tensors, device)
     whitening = {name: tensors[name].to(device) for name in ("mean", "directions", "deviations")}
     return Backbone(network, settings, shape, facts["classes"], **whitening)
 

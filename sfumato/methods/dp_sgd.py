@@ -9,7 +9,6 @@ whose rows the private ones then start, are an option beyond the papers: the con
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -18,7 +17,7 @@ from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends, tuning_spends
 from sfumato.methods.sampling import draw, network_evaluations, walk
-from sfumato.methods.voting import nearest_class, voting
+from sfumato.methods.voting import nearest_image_class, voting
 from sfumato.privacy.accounting import accountant
 
 if TYPE_CHECKING:  # to list settings takes no torch
@@ -81,13 +80,6 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     )
 
 
-def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
-    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public image `[b]`, by pixels."""
-    from sfumato.methods.parts import planned
-
-    return nearest_class(parts, planned(parts.images), planned(parts.image_classes))
-
-
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Plain denoising on all times 1..T."""
     from sfumato.diffusion.objective import denoising_examples
@@ -109,7 +101,7 @@ ALGORITHM = Algorithm(
     draw=draw,
     walk=walk,
     corrupt=corrupt,
-    ballot=ballot,
+    ballot=nearest_image_class,
     distinct=lambda settings: settings.method.distinct,
     controls=("method.votes=true",),
     is_baseline=True,

@@ -38,7 +38,7 @@ from sfumato.methods.plan import (
     shared_spends,
     tuning_spends,
 )
-from sfumato.methods.voting import nearest_class, voting
+from sfumato.methods.voting import nearest_image_class, voting
 from sfumato.privacy.accounting.events import Uncertified
 from sfumato.privacy.accounting.gdp import checked_count
 
@@ -309,13 +309,6 @@ def codes_of(settings: SettingsOf[Method], parts: Parts) -> Tensor:
     return label_codes(count + parts.facts.public_classes, shape)[count:][parts.winners.cpu()]
 
 
-def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
-    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public image `[b]`, by pixels."""
-    from sfumato.methods.parts import planned
-
-    return nearest_class(parts, planned(parts.images), planned(parts.image_classes))
-
-
 def joined(settings: SettingsOf[Method], parts: Parts, x: Tensor, y: Tensor) -> Tensor:
     """u: images x `[b, c, h, w]` with the rows of their labels y `[b]` below."""
     from sfumato.label_rows import with_rows
@@ -483,6 +476,6 @@ ALGORITHM = Algorithm(
     loss=loss,
     labels=labels,
     blueprint=blueprint,
-    ballot=ballot,
+    ballot=nearest_image_class,
     distinct=lambda settings: settings.method.start == "voted",
 )

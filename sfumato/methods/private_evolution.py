@@ -10,7 +10,7 @@ Not covered: what no candidate resembles gets no votes that mean much; look at t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -21,9 +21,6 @@ from sfumato.methods.plan import STAGE_VOTES, UNCLAIMED, Claim, Evolution, Facts
 from sfumato.methods.sampling import draw, network_evaluations, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram
-
-if TYPE_CHECKING:  # to list settings takes no torch
-    pass
 
 PROMISE = """\
 The paper claims the epsilon of one Gaussian mechanism for all rounds together: each round releases a histogram to which a record adds 1 \

@@ -64,6 +64,13 @@ def voting(
     return Votes(noise_multiplier=method.vote_noise, time=time), [spend]
 
 
+def nearest_image_class(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
+    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public image `[b]`, by pixels."""
+    from sfumato.methods.parts import planned
+
+    return nearest_class(parts, planned(parts.images), planned(parts.image_classes))
+
+
 def nearest_class(parts: Parts, images: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest of the public `images` `[n, ...]` of classes `[n]`,
     by pixels. Public latents are compared as the images that they decode to."""

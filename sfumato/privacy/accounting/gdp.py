@@ -204,12 +204,14 @@ def log_ratio(exponent: np.ndarray, rate: float | np.ndarray) -> np.ndarray:
 
 
 def checked_mu(name: str, mu: float) -> float:
+    """A mean of Gaussian privacy, 0 or more; `BadInput` names another."""
     if not mu >= 0:
         raise BadInput(f"{name} = {mu}: must be 0 or more")
     return float(mu)
 
 
 def checked_mus(mus: Iterable[float], sample_rate: float, repeats: int, *, top: float) -> tuple[np.ndarray, float]:
+    """Means of Gaussian privacy `[n]` up to `top`, and the sample rate; `BadInput` for others."""
     import numpy as np
 
     values = np.array([checked_mu("mus", mu) for mu in mus], dtype=float)
@@ -220,30 +222,35 @@ def checked_mus(mus: Iterable[float], sample_rate: float, repeats: int, *, top: 
 
 
 def checked_delta(delta: float) -> float:
+    """A delta between 0 and 1, both excluded; `BadInput` for another."""
     if not 0 < delta < 1:
         raise BadInput(f"delta = {delta}: must lie between 0 and 1, both excluded")
     return float(delta)
 
 
 def checked_rate(sample_rate: float) -> float:
+    """A sample rate above 0 and at most 1; `BadInput` for another."""
     if not 0 < sample_rate <= 1:
         raise BadInput(f"sample_rate = {sample_rate}: must be above 0 and at most 1")
     return float(sample_rate)
 
 
 def checked_positive(name: str, value: float) -> float:
+    """A number above 0; `BadInput` names another."""
     if not value > 0:
         raise BadInput(f"{name} = {value}: must be above 0")
     return float(value)
 
 
 def checked_count(name: str, value: int) -> int:
+    """A whole number, 0 or more; `BadInput` names another."""
     if not (value >= 0 and float(value).is_integer()):
         raise BadInput(f"{name} = {value}: must be a whole number, 0 or more")
     return int(value)
 
 
 def checked_relation(relation: Relation) -> Relation:
+    """One of the relations there are; `BadInput` for another."""
     if relation not in get_args(Relation):
         raise BadInput(f"relation = {relation!r}: choose one of {', '.join(get_args(Relation))}")
     return relation

@@ -9,6 +9,7 @@ from sfumato.settings import resolve
 from tests.source_code import ROOT
 
 STROKES = Facts(records=60_000, classes=tuple("0123456789"), public_classes=294, shape=(1, 28, 28))
+CHESTS = Facts(records=3_882, classes=("0", "1"), public_classes=200, shape=(1, 28, 28))
 PHOTOGRAPHS = Facts(records=2_500, classes=tuple("abcde"), public_classes=195, shape=(3, 32, 32))
 
 
@@ -22,7 +23,13 @@ def test_many_images_of_few_numbers_are_for_class_moments_that_move(method):
 
 
 def test_at_a_small_epsilon_class_moments_alone_are_named():
-    assert ALONE in advised("rapid", PHOTOGRAPHS, "privacy.epsilon=1") and not advised("rapid", PHOTOGRAPHS)
+    still = "matching.share=0"
+    assert ALONE in advised("rapid", CHESTS, still, "privacy.epsilon=1") and not advised("rapid", CHESTS, still)
+
+
+@pytest.mark.parametrize("epsilon", [1, 10])
+def test_of_photographs_class_moments_alone_are_named(epsilon):
+    assert "in colour" in advised("rapid", PHOTOGRAPHS, f"privacy.epsilon={epsilon}")
 
 
 @pytest.mark.parametrize("method", ["dp-merf", "dp-mepf"])
