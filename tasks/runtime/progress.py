@@ -54,6 +54,8 @@ REPORT_EVERY_SECONDS = 3.0
 LINE_EVERY_SECONDS = 60.0
 """Seconds between lines of a log, in which no bar moves."""
 TITLE_WIDTH = 24
+SLOW = 100
+"""Steps a second below which a digit behind the point says something."""
 
 
 @contextlib.contextmanager
@@ -67,11 +69,11 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
     columns = (
         TextColumn("{task.description:<" + str(TITLE_WIDTH) + "}"),
         BarColumn(),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),  # a narrow terminal shortens the bar instead
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),  # a narrow terminal shortens the bar alone
         TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
     artifact, last_report, last_shown = _artifact(title), time.monotonic(), -math.inf
     with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
@@ -112,7 +114,8 @@ def speed(task: Task, images: float) -> str:
     steps = task.finished_speed or task.speed
     if not steps or task.total == 1:
         return ""
-    return f"{steps * images:,.0f} images/s" if images else f"{steps:,.1f} steps/s"
+    digits = 1 if steps < SLOW else 0
+    return f"{steps * images:,.0f} images/s" if images else f"{steps:,.{digits}f} steps/s"
 
 
 def in_words(task: Task) -> str:

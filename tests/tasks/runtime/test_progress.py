@@ -21,7 +21,14 @@ class Work:
 
 
 @pytest.mark.parametrize(
-    ("pace", "images", "stated"), [(2.5, 0, "2.5 steps/s"), (2.5, 256, "640 images/s"), (None, 256, ""), (0, 0, "")]
+    ("pace", "images", "stated"),
+    [
+        (2.5, 0, "2.5 steps/s"),
+        (2.5, 256, "640 images/s"),
+        (101231.46, 0, "101,231 steps/s"),
+        (None, 256, ""),
+        (0, 0, ""),
+    ],
 )
 def test_speed_is_in_images_where_these_are_known(pace, images, stated):
     assert speed(Work(pace), images) == stated
@@ -50,7 +57,8 @@ def test_work_that_reports_now_and_then_ends_with_a_full_bar(monkeypatch, capsys
     with progress("public images") as show:
         show(82688, 82731)
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
-    assert "82731/82731" in shown.split("\r")[-1], "the count is whole, in a terminal of usual width too"
+    last = shown.split("\r")[-1]
+    assert "82731/82731" in last and "…" not in last, "count and times are whole, in a terminal of usual width too"
 
 
 def test_work_that_fails_leaves_its_bar_where_it_was(monkeypatch, capsys):
