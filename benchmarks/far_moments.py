@@ -19,7 +19,7 @@ from moments import bures, moments
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from sfumato import alignment, sources
+from sfumato import alignment, covariances, sources
 from sfumato.config import Alignment
 from sfumato.images import to_unit
 from sfumato.latents import train_autoencoder
@@ -77,7 +77,7 @@ def main() -> None:
 
 def one_level(prior: Tensor, seen: Tensor, vectors: Tensor, *, noise: float, records: float, unsure: float) -> Tensor:
     """The plain way: a prior covariance scaled as a whole."""
-    level = alignment._level(prior.diagonal(), seen.diagonal(), noise, records, alignment.UNSURE)
+    level = covariances._level(prior.diagonal(), seen.diagonal(), noise, records, covariances.UNSURE)
     return level * prior
 
 

@@ -119,7 +119,7 @@ class ClassMaps:
     weights: Tensor
     """`[classes, k]`, how often each cell is drawn; rows sum to 1."""
     own: Tensor
-    """`[classes]`, from 0 to 1: the share of a class's deviation from the shared covariance that it keeps."""
+    """`[classes]`, from 0 to 1: the share of its deviations from the shared covariance, brought to its level and colours, that a class keeps."""
 
     def to_public(self, z: Tensor, y: Tensor) -> Tensor:
         """Records z `[b, ...]` of the classes y `[b]` mapped to the public images' space, each by itself."""
@@ -290,11 +290,10 @@ def covariances(moments: Moments, reference: Reference) -> tuple[Tensor, Tensor]
     vectors = torch.linalg.eigh(reference.inner).eigenvectors
 
     def estimate(seen: Tensor, prior: Tensor, noise: float, records: float, unsure: float) -> tuple[Tensor, float]:
-        level, of_colours = levelled(prior, seen, vectors, noise=noise, records=records, unsure=unsure), 0.0
-        if reference.shape and reference.shape[0] > 1:
-            level, of_colours = coloured(level, seen, reference.shape, noise=noise, records=records)
-        estimated, of_all = shrunk(seen, level, noise=noise, records=records)
-        return estimated, max(of_colours, of_all)
+        level = levelled(prior, seen, vectors, noise=noise, records=records, unsure=unsure)
+        if reference.shape and reference.shape[0] > 1 and reference.shape[1:] != (1, 1):
+            level = coloured(level, seen, reference.shape, noise=noise, records=records)
+        return shrunk(seen, level, noise=noise, records=records)
 
     shared = seconds.sum(0) / together - float((extra * number).sum() / together) * diagonal
     everyone, _ = estimate(

@@ -60,6 +60,7 @@ def continued(
             f"{settings.method.name!r} does not retrieve by a noised image, so that nothing can be continued: take a model of {able}"
         )
     check_numbers(count, each)
+    model.checked_shares(count, classes=classes, seed=seed)
     chosen = (classes,) if isinstance(classes, str) else tuple(classes)
     there = np.flatnonzero(shares_among((), model.classes, chosen)) if chosen else np.arange(len(model.classes))
     if each > len(there) and not draws_noise(settings.generation):

@@ -13,12 +13,15 @@ from torch import Tensor
 
 FLAT = 1e-3
 """Least variance along a direction, as a share of the mean one."""
+TINY = torch.finfo(torch.float64).tiny
 NARROWEST, WIDEST = 5e-3, 50.0
 """Bounds of a variance along a direction, as a multiple of the prior's."""
 AS_PRIOR = 1.0
 """Kappa of deviations that are as large as the prior itself."""
 FIT_ROUNDS = 20
 """Iterations of the fixed point that estimates the amount of signal."""
+BY_CHANCE = 2.0
+"""Standard deviations of kappa up to which it may be noise alone, and counts as 0."""
 UNSURE, ALIKE = 0.5, 0.25
 """Expected relative deviation of a total variance from the prior's, and of a band of directions, for all classes together and for one."""
 
@@ -29,10 +32,11 @@ def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tupl
 
     In the prior's eigenvectors a number's deviation from the prior has variance kappa p_i p_j, p being the prior's eigenvalues, as if
     the covariance were drawn around it (Wishart), plus the variance of the noise and of sampling few records. Kappa fits the
-    deviations themselves (empirical Bayes), up to deviations as large as the prior: chance would take it beyond where numbers are few.
+    deviations themselves (empirical Bayes), from what noise alone would make of it up to deviations as large as the prior: where numbers
+    are few, chance would take it anywhere.
     """
     values, vectors = torch.linalg.eigh(prior)
-    values = values.clamp(min=FLAT * float(values.mean()))
+    values = values.clamp(min=max(FLAT * float(values.mean()), TINY))
     turned = vectors.T @ seen @ vectors
     twice = 1 + torch.eye(len(values), dtype=seen.dtype)
     scale = torch.outer(values, values)
@@ -42,6 +46,8 @@ def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tupl
     for _ in range(FIT_ROUNDS):
         weight = signal / (kappa * signal + other).square()
         kappa = min(AS_PRIOR, max(0.0, float((weight * (apart.square() - other)).sum() / (weight * signal).sum())))
+    if kappa < BY_CHANCE * math.sqrt(2 / float((signal / other).square().sum())):
+        kappa = 0.0
     share = kappa * signal / (kappa * signal + other)
     root = values.sqrt()
     relative, turn = torch.linalg.eigh(torch.diag(torch.ones_like(values)) + share * apart / torch.outer(root, root))
@@ -81,28 +87,32 @@ def _level(values: Tensor, seen: Tensor, noise: float, records: float, unsure: f
     return max(NARROWEST, 1 + (float(seen.sum()) / total - 1) / (1 + (doubt / unsure) ** 2))
 
 
-def coloured(
-    prior: Tensor, seen: Tensor, shape: tuple[int, int, int], *, noise: float, records: float
-) -> tuple[Tensor, float]:
+def coloured(prior: Tensor, seen: Tensor, shape: tuple[int, int, int], *, noise: float, records: float) -> Tensor:
     """A prior covariance `[d, d]` of images of this shape (c, h, w), whose channels come to vary together as in the one `seen`, band by band of
-    spatial frequencies; and the share, 0 to 1, of their deviation that they keep.
+    spatial frequencies.
 
     Colours of private images may lie on a line where those of public ones are of every kind. One number of a noisy covariance says
-    little of that. In a basis of cosines the blocks `[c, c]` of all frequencies of a band are means of as many, with less noise; such a mean
-    is `shrunk`, and one map for the band turns the prior's into it. Where in the image a prior varies more than elsewhere stays.
+    little of that. In a basis of cosines each frequency has a block `[c, c]`; their mean over a band has less noise than one of them (and
+    counts here as if they were independent and as strong as each other). It is `shrunk`, and one map for the band turns the prior's mean into
+    it. Where in the image a prior varies more than elsewhere stays. A band in which the prior has no variance stays as it is.
     """
     channels, height, width = shape
     basis, bands = torch.kron(torch.eye(channels).double(), cosines(height, width)), octaves(height, width)
     before, after = (_blocks(basis @ one @ basis.T, channels) for one in (prior, seen))
-    turn, of_prior = before.new_zeros(channels, len(bands), channels, len(bands)), 0.0
+    turn, least = (
+        before.new_zeros(channels, len(bands), channels, len(bands)),
+        FLAT**2 * float(prior.trace()) / len(bands),
+    )
     for band in bands.unique():
         own = torch.nonzero(bands == band)[:, 0]
-        start = before[own].mean(0)
-        end, share = shrunk(after[own].mean(0), start, noise=noise / math.sqrt(len(own)), records=records * len(own))
+        start, end = before[own].mean(0), after[own].mean(0)
+        if float(start.trace()) <= least:
+            turn[:, own, :, own] = torch.eye(channels).double()
+            continue
+        end, _ = shrunk(end, start, noise=noise / math.sqrt(len(own)), records=records * len(own))
         turn[:, own, :, own] = transport(start, end)[0]
-        of_prior += share * float(start.trace()) * len(own)
     turned = basis.T @ turn.reshape(prior.shape) @ basis
-    return turned @ prior @ turned.T, of_prior / float(before.diagonal(dim1=1, dim2=2).sum())
+    return turned @ prior @ turned.T
 
 
 def cosines(height: int, width: int) -> Tensor:

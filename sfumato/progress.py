@@ -13,7 +13,7 @@ def silent(done: int, total: int) -> None:
 
 
 def in_percent(progress: Progress) -> Progress:
-    """The callback that hears whole percents alone, for work whose number of steps tells of private records."""
+    """The callback that hears whole percents alone, for work whose number of steps tells of private records; a speed is then of percents too."""
     return lambda done, total: progress(100 * done // max(1, total), 100)
 
 

@@ -106,7 +106,7 @@ class ReleasedModel:
         shares = self.checked_shares(count, classes=classes, seed=seed)
         settings = self.settings.model_copy(update={"seed": secrets.randbelow(SEEDS) if seed is None else seed})
         judge, use = self.judge, settings.judge.use
-        if classes and use in ("relabel", "weigh"):
+        if len(classes) and use in ("relabel", "weigh"):
             use = "filter"  # else few might be of the classes that were asked for
         drawn = draw_set(
             settings,

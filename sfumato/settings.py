@@ -206,23 +206,23 @@ def _parse(change: str) -> dict[str, Any]:
         raise BadInput(
             f"--set {change!r} is not of the form section.field=value, for example --set generation.images=500"
         )
+    *outer, last = path.strip().split(".")
+    tree = {last: value_of(text)}
+    for key in reversed(outer):
+        tree = {key: tree}
+    return tree
+
+
+def value_of(text: str) -> Any:
+    """The value that a person means by the text behind `=`: YAML, but for `1e-5`, which it reads as text, and for what it cannot read."""
     try:
         value = yaml.safe_load(text) if text else ""
-    except yaml.YAMLError:
-        value = text
-    if isinstance(value, str):
-        value = _number(value)
-    for key in reversed(path.strip().split(".")):
-        value = {key: value}
-    return value
-
-
-def _number(text: str) -> Any:
-    """YAML reads `1e-5` as text; a person means a number."""
-    try:
-        return float(text)
-    except ValueError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _explain(error: ValidationError, *section: str) -> str:

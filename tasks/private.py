@@ -165,7 +165,7 @@ def shared_note(names: Sequence[str]) -> str:
     return (
         f"class moments: too few records, or too much noise, for a covariance of {', '.join(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-        + ": they share the covariance of all classes"
+        + ": they share that of all classes, each at its own level and colours"
     )
 
 

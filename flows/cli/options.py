@@ -80,21 +80,18 @@ def with_short(
     }
     all_changes += (f"{name}={json.dumps(text)}" for name, text in texts.items() if text)
     first: dict[str, str] = {}
-    for name, _, value in (change.partition("=") for change in all_changes):
+    for path, _, value in (change.partition("=") for change in all_changes):
+        name = path.strip()
         other = first.setdefault(name, value)
-        if other != value and _read(other) != _read(value):
-            raise BadInput(f"{name} is given twice, as {other} and as {value}: leave one of them out")
+        if other != value and _differ(other, value):
+            raise BadInput(f"{name} is given twice, as {other.strip()} and as {value.strip()}: leave one of them out")
     return all_changes
 
 
-def _read(value: str) -> object:
-    """A value as settings read it, so that 1 and 1.0 are the same; as it stands where it cannot be read, which is said later."""
-    import yaml
+def _differ(one: str, other: str) -> bool:
+    from sfumato.settings import value_of
 
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError:
-        return value
+    return bool(value_of(one) != value_of(other))
 
 
 def warn(text: str) -> None:

@@ -34,14 +34,15 @@ def rows_of_csv(path: Path) -> Rows:
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         head = list(reader.fieldnames or ())
-        if twice := [name for at, name in enumerate(head) if name in head[:at]]:
+        if twice := [name for at, name in enumerate(head) if name and name in head[:at]]:
             raise BadInput(
                 f"the table {str(path)!r} has the column {twice[0]!r} twice; keep one of them",
                 nameless=f"holds a table with the column {twice[0]!r} twice: keep one of them",
             )
         rows = list(reader)
     for number, row in enumerate(rows, 1):
-        if surplus := row.get(None):  # where the reader puts what no column takes
+        surplus = row.get(None) or []  # where the reader puts what no column takes; Excel writes empty ones
+        if any(value.strip() for value in surplus):
             raise BadInput(
                 f"row {number} of {str(path)!r} has {len(head) + len(surplus)} values for {len(head)} columns; put a value that holds a comma in quotes",
                 nameless="holds a table with a row of more values than columns: put a value that holds a comma in quotes",

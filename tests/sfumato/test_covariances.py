@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -75,8 +76,8 @@ def test_waves_are_orthonormal_and_each_octave_holds_frequencies_twice_as_high()
 
 def test_without_noise_the_channels_vary_as_they_were_seen_in_each_band():
     prior, truth = of_channels(torch.eye(3).double(), 0.5), of_channels(LINE.T @ LINE + 0.05 * torch.eye(3), 0.3)
-    result, share = coloured(prior, truth, SHAPE, noise=1e-9, records=1e9)
-    assert torch.allclose(result, truth, atol=1e-3) and share > 0.99
+    result = coloured(prior, truth, SHAPE, noise=1e-9, records=1e9)
+    assert torch.allclose(result, truth, atol=1e-3)
 
 
 def test_colours_on_a_line_are_found_where_noise_hides_every_single_number():
@@ -85,21 +86,47 @@ def test_colours_on_a_line_are_found_where_noise_hides_every_single_number():
     noise, distance = 0.3, {"prior": [], "shrunk": [], "coloured": []}
     for seed in range(5):
         seen = noisy(truth, noise, seed)
-        level, share = coloured(prior, seen, SHAPE, noise=noise, records=1e4)
+        level = coloured(prior, seen, SHAPE, noise=noise, records=1e4)
         alone, _ = shrunk(seen, prior, noise=noise, records=1e4)
         for name, result in (("prior", prior), ("shrunk", alone), ("coloured", level)):
             assert torch.linalg.eigvalsh(result).min() > 0
             distance[name].append(float((result - truth).norm()))
-        assert share > 0.5
     assert max(distance["coloured"]) < 0.5 * min(distance["shrunk"]) < 0.5 * min(distance["prior"])
 
 
-@pytest.mark.parametrize("records", [1.0, 1e4])
-def test_where_all_is_noise_the_prior_stays(records):
+@pytest.mark.parametrize("noise", [0.5, 2.0, 10.0, 1e3])
+def test_where_all_is_noise_the_prior_mostly_stays(noise):
+    """Chance passes a band by in most draws, and hardly ever takes it far."""
     prior = of_channels(torch.eye(3).double(), 0.5)
-    for seed in range(5):
-        result, share = coloured(prior, noisy(prior, 1e3, seed), SHAPE, noise=1e3, records=records)
-        assert torch.allclose(result, prior, atol=0.05) and share < 0.01
+    moved = [
+        float(
+            (coloured(prior, noisy(prior, noise, seed), SHAPE, noise=noise, records=1e4) - prior).norm() / prior.norm()
+        )
+        for seed in range(20)
+    ]
+    assert float(np.median(moved)) < 0.15 and sum(one < 0.5 for one in moved) >= 16
+
+
+def test_shrinking_by_chance_alone_is_left_out_where_numbers_are_few():
+    prior = spread(0)
+    stays = [
+        torch.allclose(shrunk(noisy(prior, 5.0, seed), prior, noise=5.0, records=1e4)[0], prior) for seed in range(20)
+    ]
+    assert sum(stays) >= 15
+
+
+def test_a_band_without_variance_stays_as_it_is():
+    """Public images that are each of one flat colour."""
+    prior = of_channels(torch.eye(3).double(), 0.0)
+    seen = of_channels(LINE.T @ LINE + 0.02 * torch.eye(3), 0.5)
+    result = coloured(prior, seen, SHAPE, noise=1e-3, records=1e5)
+    assert result.isfinite().all()
+    shown = (
+        torch.kron(torch.eye(3).double(), cosines(4, 4)) @ result @ torch.kron(torch.eye(3).double(), cosines(4, 4)).T
+    )
+    flat = (octaves(4, 4) == 0).repeat(3)
+    assert shown[~flat][:, ~flat].abs().max() < 1e-9
+    assert torch.allclose(shown[flat][:, flat], LINE.T @ LINE + 0.02 * torch.eye(3), atol=0.02)
 
 
 def test_where_in_the_image_a_prior_varies_more_stays():
@@ -110,7 +137,7 @@ def test_where_in_the_image_a_prior_varies_more_stays():
     prior, truth = (
         scale @ of_channels(one, 0.9) @ scale for one in (torch.eye(3).double(), LINE.T @ LINE + 0.02 * torch.eye(3))
     )
-    result, _ = coloured(prior, noisy(truth, 0.05), SHAPE, noise=0.05, records=1e5)
+    result = coloured(prior, noisy(truth, 0.05), SHAPE, noise=0.05, records=1e5)
     edge = torch.nonzero((still.flatten() < 1).repeat(3))[:, 0]
     assert result.diagonal()[edge].mean() < 0.2 * result.diagonal().mean()
     assert (result - truth).norm() < 0.5 * (prior - truth).norm()

@@ -172,7 +172,7 @@ def attacked(
                 (aligned(codec.encode(x.to(device)), y.to(device), codec.largest_norm(shape_of(x)), maps), y.to(device))
                 for x, y in (members, others)
             )
-            attacks = loss_attacks(models, inside, outside, seed=seed, progress=in_percent(progress)) + attacks
+            attacks = loss_attacks(models, inside, outside, seed=seed, progress=progress) + attacks
         return tuple(attacks), entries
 
 

@@ -10,14 +10,16 @@ def test_options_join_the_settings_that_they_stand_for():
     assert with_short(["seed=3"], 2.0, licence="MIT") == ["seed=3", "privacy.epsilon=2.0", 'release.licence="MIT"']
 
 
-@pytest.mark.parametrize("other", ["privacy.epsilon=4", "privacy.epsilon=inf", "privacy.epsilon=[3"])
+@pytest.mark.parametrize(
+    "other", ["privacy.epsilon=4", "privacy.epsilon=inf", "privacy.epsilon=[3", "privacy.epsilon =4"]
+)
 def test_a_setting_of_two_values_is_refused(other):
     with pytest.raises(BadInput, match=r"privacy.epsilon is given twice, as .* and as 3.0: leave one of them out"):
         with_short([other], 3.0)
 
 
 def test_the_same_value_twice_is_one():
-    with_short(["privacy.epsilon=3", "seed=1", "seed=1"], 3.0)
+    with_short(["privacy.epsilon=3", "privacy.epsilon = 3e0", "seed=1", "seed=1", "data.name=2024-13-45"], 3.0)
 
 
 @pytest.mark.parametrize(

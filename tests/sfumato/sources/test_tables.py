@@ -172,6 +172,12 @@ def test_a_column_that_stands_twice_is_refused(tmp_path):
         describe(table)
 
 
+def test_empty_columns_and_values_behind_the_last_one_are_no_mistake(tmp_path):
+    table = write(tmp_path / "list.csv")
+    table.write_text("path,label,,\na/1.png,cat,,\na/2.png,dog,,,\n")
+    assert set(describe(table).classes) == {"cat", "dog"}
+
+
 def test_a_label_is_one_name(tmp_path):
     table = write(tmp_path / "list.jsonl", [ROWS[0], {**ROWS[1], "label": ["cat", "dog"]}])
     with refused("row 2 of", "['cat', 'dog'] in the column 'label'", "write one name"):
