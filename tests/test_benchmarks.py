@@ -140,7 +140,7 @@ def test_the_first_page_shows_figures_of_the_targets():
         "targets-mnist-private-evolution",
         "targets-mnist-dp-merf-1",
         "targets-mnist-moments",
-        "targets-photos-moments",
+        "targets-photos-moments-bands",
         "targets-xrays-shapes",
         "compare-epsilons",
     }
