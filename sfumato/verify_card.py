@@ -24,7 +24,6 @@ RELATIONS = {"add_remove": "ADD_OR_REMOVE_ONE", "replace_one": "REPLACE_ONE"}
 
 
 def need(holds: bool, otherwise: str) -> None:
-    """`ValueError` with a reason, unless this holds."""
     if not holds:
         raise ValueError(otherwise)
 
@@ -60,7 +59,6 @@ def composed(mechanisms: list[Any], delta: float, interval: float) -> float:
 
 
 def check_privacy(card: dict[str, Any], _: Any) -> str:
-    """Whether epsilon, computed anew from the mechanisms, is the card's or less."""
     certificate = card["certificate"]
     need(bool(certificate and card["mechanisms"]), "there is no certificate: the folder was published on a claim")
     epsilon, delta, relation = (certificate[name] for name in ("epsilon", "delta", "relation"))
@@ -78,7 +76,6 @@ def check_privacy(card: dict[str, Any], _: Any) -> str:
 
 
 def check_signature(card: dict[str, Any], key: Any) -> str:
-    """Whether card and head of the ledger are signed by one key, and by the one given."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     text = card["head"]["public_key"] if key is None else Path(key).read_text() if Path(key).is_file() else key
@@ -96,7 +93,6 @@ def check_signature(card: dict[str, Any], key: Any) -> str:
 
 
 def check_files(card: dict[str, Any], folder: Any) -> str:
-    """Whether the folder holds the files of the card and no others, each by its digest."""
     there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
     for name in set(there) ^ {*card["files"], "card.json"}:
         raise ValueError(f"file {name} {'is not in the card' if name in there else 'is missing'}")
@@ -106,7 +102,6 @@ def check_files(card: dict[str, Any], folder: Any) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a line for each check; 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("card", type=lambda name: Path(name, "card.json") if Path(name).is_dir() else Path(name))
     parser.add_argument("--key")

@@ -138,7 +138,7 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plain(number: float) -> str:
-    return f"{number:g}"
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:g}"
 
 
 def _choices(values: list[Any]) -> str:
