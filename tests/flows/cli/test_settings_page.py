@@ -47,7 +47,7 @@ def test_every_row_has_its_four_cells():
     ("section", "field", "words"),
     [
         (Data, "held_out", "number, above 0, below 1"),
-        (Data, "size", "whole number, 0 to 1024"),
+        (Data, "size", "whole number, 0 to 1,024"),
         (Data, "classes", "list: texts"),
         (Data, "channels", "`0`, `1`, `3`"),
         (Privacy, "delta", "number or `auto`"),
