@@ -14,6 +14,7 @@ from torch import Tensor
 FLAT = 1e-3
 """Least variance along a direction, as a share of the mean one."""
 TINY = torch.finfo(torch.float64).tiny
+"""In the place of a number above 0 that rounding made nothing."""
 NARROWEST, WIDEST = 5e-3, 50.0
 """Bounds of a variance along a direction, as a multiple of the prior's."""
 AS_PRIOR = 1.0
@@ -46,7 +47,7 @@ def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tupl
     for _ in range(FIT_ROUNDS):
         weight = signal / (kappa * signal + other).square()
         kappa = min(AS_PRIOR, max(0.0, float((weight * (apart.square() - other)).sum() / (weight * signal).sum())))
-    if kappa < BY_CHANCE * math.sqrt(2 / float((signal / other).square().sum())):
+    if kappa < BY_CHANCE * math.sqrt(2 / max(float((signal / other).square().sum()), TINY)):
         kappa = 0.0
     share = kappa * signal / (kappa * signal + other)
     root = values.sqrt()
@@ -99,10 +100,8 @@ def coloured(prior: Tensor, seen: Tensor, shape: tuple[int, int, int], *, noise:
     channels, height, width = shape
     basis, bands = torch.kron(torch.eye(channels).double(), cosines(height, width)), octaves(height, width)
     before, after = (_blocks(basis @ one @ basis.T, channels) for one in (prior, seen))
-    turn, least = (
-        before.new_zeros(channels, len(bands), channels, len(bands)),
-        FLAT**2 * float(prior.trace()) / len(bands),
-    )
+    turn = before.new_zeros(channels, len(bands), channels, len(bands))
+    least = FLAT**2 * float(prior.trace()) / len(bands)
     for band in bands.unique():
         own = torch.nonzero(bands == band)[:, 0]
         start, end = before[own].mean(0), after[own].mean(0)
@@ -151,6 +150,6 @@ def transport(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
 def power(matrix: Tensor, exponent: float, least: float = FLAT) -> Tensor:
     """A power of a symmetric `[d, d]` whose eigenvalues are held above so large a share of their mean."""
     values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-    values = values.clamp(min=max(least * float(values.mean()), torch.finfo(values.dtype).tiny))
+    values = values.clamp(min=max(least * float(values.mean()), TINY))
     raised: Tensor = (vectors * values**exponent) @ vectors.T
     return raised

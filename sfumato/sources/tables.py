@@ -34,10 +34,10 @@ def rows_of_csv(path: Path) -> Rows:
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         head = list(reader.fieldnames or ())
-        if twice := [name for at, name in enumerate(head) if name and name in head[:at]]:
+        if twice := _repeated([name for name in head if name]):
             raise BadInput(
-                f"the table {str(path)!r} has the column {twice[0]!r} twice; keep one of them",
-                nameless=f"holds a table with the column {twice[0]!r} twice: keep one of them",
+                f"the table {str(path)!r} has the column {twice!r} twice; keep one of them",
+                nameless=f"holds a table with the column {twice!r} twice: keep one of them",
             )
         rows = list(reader)
     for number, row in enumerate(rows, 1):
@@ -60,10 +60,14 @@ def rows_of_lines(path: Path) -> Rows:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    if twice := [key for at, key in enumerate(keys) if key in keys[:at]]:
-        raise ValueError(f"the key {twice[0]!r} stands twice in a line")
+    if twice := _repeated([key for key, _ in pairs]):
+        raise ValueError(f"the key {twice!r} stands twice in a line")
     return dict(pairs)
+
+
+def _repeated(names: list[str]) -> str:
+    """The first name that was there before; empty where each stands once."""
+    return next((name for at, name in enumerate(names) if name in names[:at]), "")
 
 
 def rows_of_parquet(path: Path) -> Rows:
