@@ -31,7 +31,7 @@ from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
 from sfumato.recipe.auto import follow
-from sfumato.recipe.estimate import Probe, _autoencoder_step, _denoiser_step, _read
+from sfumato.recipe.probe import Probe, autoencoder_step, denoiser_step, reading_step
 from sfumato.settings import Settings, resolve
 from sfumato.training import pretrain
 
@@ -104,7 +104,7 @@ def costs() -> Iterator[str]:
         "dit": Network(kind="dit", width=64, blocks=4),
     }.items():
         model, work = build(network, latent, PUBLIC_CLASSES), denoiser_work(network, latent, PUBLIC_CLASSES)
-        yield line(kind, work, lambda n, model=model: _denoiser_step(model, settings, latent, n))
+        yield line(kind, work, lambda n, model=model: denoiser_step(model, settings, latent, n))
     image = (1, 28, 28)
     for chosen in (
         Latent(kind="kl", width=12, multipliers=(1, 2, 4), channels=2),
@@ -114,12 +114,14 @@ def costs() -> Iterator[str]:
         yield line(
             chosen.kind,
             autoencoder_work(chosen, image),
-            lambda n, coder=coder, shape=shape: _autoencoder_step(coder, n, image, shape),
+            lambda n, coder=coder, shape=shape: autoencoder_step(coder, n, image, shape),
         )
     reader = BackboneNetwork(image, PUBLIC_CLASSES, width=BackboneSettings().width)
-    yield line("backbone", backbone_work(BackboneSettings(), image, PUBLIC_CLASSES), lambda n: _read(reader, n, image))
+    yield line(
+        "backbone", backbone_work(BackboneSettings(), image, PUBLIC_CLASSES), lambda n: reading_step(reader, n, image)
+    )
     judge = Classifier(1, 10, side=28)
-    yield line("classifier", classifier_work(image, 10), lambda n: _read(judge, n, image))
+    yield line("classifier", classifier_work(image, 10), lambda n: reading_step(judge, n, image))
 
 
 def line(kind: str, work: Work, step) -> str:

@@ -114,7 +114,7 @@ MLFLOW = {
     "tasks/runtime/environment.py": "its address in the environment, its folder in the home",
 }
 CLOCKS = {
-    "sfumato/recipe/estimate.py": {"perf_counter", "process_time"},
+    "sfumato/recipe/probe.py": {"perf_counter", "process_time"},
     "sfumato/privacy/engine/autotune.py": {"perf_counter"},
 }
 GENERATORS = {"sfumato/privacy/noise.py": "keys the cipher, and fills a generator's state, from the operating system"}
@@ -476,7 +476,7 @@ BROKEN = [
     (no_environment, "flows/x.py", "from os import environ"),
     (no_clock, "sfumato/x.py", "import time"),
     (no_clock, "sfumato/x.py", "from datetime import UTC"),
-    (no_clock, "sfumato/recipe/estimate.py", "import time\nnow = time.time()"),
+    (no_clock, "sfumato/recipe/probe.py", "import time\nnow = time.time()"),
     (floors, "sfumato/config.py", "from sfumato.privacy.ledger.ledger import Ledger"),
     (floors, "sfumato/privacy/x.py", "from sfumato import settings"),
     (floors, "sfumato/diffusion/x.py", "def f():\n    from sfumato.sources import load"),

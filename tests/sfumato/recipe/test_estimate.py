@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from sfumato.costs import COSTS, Work
+from sfumato.costs import COSTS
 from sfumato.methods.empirical_denoiser import empirical_steps
 from sfumato.preflight import plan_for, preflight
 from sfumato.recipe import estimate as module
+from sfumato.recipe import probe
 from sfumato.recipe.estimate import OVERHEAD_SECONDS, estimate
 from sfumato.settings import resolve
 
 
 def minutes(monkeypatch, *changes, method="dp-sgd"):
-    monkeypatch.setattr(module, "_measure", lambda *_: 1e-3)
-    monkeypatch.setattr(module, "PROBE_SECONDS", 1e9)  # however slow the machine
+    monkeypatch.setattr(probe, "measured", lambda *_: 1e-3)
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 1e9)  # however slow the machine
     monkeypatch.setattr(
         "sfumato.privacy.accounting.accountant.calibrate", lambda *_: 1.0
     )  # the price plays no part here
@@ -94,19 +95,8 @@ def test_features_of_the_public_classifier_are_taken_of_every_drawn_image(monkey
     assert classifier["training"] > kernel["training"]
 
 
-def test_what_is_too_large_for_the_probe_is_taken_from_the_table(monkeypatch):
-    monkeypatch.setattr(module, "_measure", lambda *_: pytest.fail("it was timed"))
-    probe = module.Probe(COSTS["cpu"])
-    huge = Work(multiply_adds=1e12, weights=10, numbers=1e3)
-    assert probe.per_image("unet", huge, lambda n: None) == pytest.approx(3e3 * COSTS["cpu"]["unet"].work)
-    wide = Work(multiply_adds=1e3, weights=10, numbers=1e9)
-    assert probe.per_image("unet", wide, lambda n: None) > 0, "nor what holds too much"
-    late = module.Probe(COSTS["cpu"], started=module.time.perf_counter() - 2 * module.PROBE_SECONDS)
-    assert late.per_image("mlp", Work(1e3, 10), lambda n: None) > 0, "nor anything once the time is over"
-
-
 def test_for_a_gpu_nothing_is_timed_and_its_table_serves(monkeypatch):
-    monkeypatch.setattr(module, "_measure", lambda *_: pytest.fail("it was timed"))
+    monkeypatch.setattr(probe, "measured", lambda *_: pytest.fail("it was timed"))
     changes = ["network.kind=unet", "pretraining.steps=40000", "pretraining.batch=256"]
     settings, facts, _ = preflight(resolve("dp-sgd", changes=changes))
     there = estimate(settings, plan_for(settings, facts), gpu=True)
@@ -134,7 +124,7 @@ def test_what_is_compared_with_private_records_counts(monkeypatch):
         empirical_steps(resolve("empirical-denoiser", changes=[f"method.until={until}"]).method) for until in (67.5, 50)
     )
     pairs = 100 * (len(longer) - len(shorter)) * 1437
-    assert pairs > 0 and wide.minutes - narrow.minutes == pytest.approx(pairs / module.PROBE_RECORDS * 1e-3 / 60)
+    assert pairs > 0 and wide.minutes - narrow.minutes == pytest.approx(pairs / probe.PROBE_RECORDS * 1e-3 / 60)
 
 
 def test_memory_follows_the_physical_batch(monkeypatch):
@@ -153,7 +143,7 @@ def test_only_private_steps_hold_a_gradient_of_each_record(monkeypatch):
 def test_drawn_images_take_memory(monkeypatch):
     few, many = (minutes(monkeypatch, f"generation.images={n}").gigabytes for n in (1000, 501_000))
     pixels = 500_000 * 8 * 8
-    assert many - few == pytest.approx(module.COPIES_DRAWN * pixels * module.BYTES / 1e9)
+    assert many - few == pytest.approx(module.COPIES_DRAWN * pixels * probe.BYTES / 1e9)
 
 
 @pytest.mark.parametrize("changes", [[], ["latent.kind=kl", "latent.width=4"], ["matching.share=0.2", *FEW]])
@@ -161,16 +151,3 @@ def test_the_probe_really_runs(changes):
     settings, facts, _ = preflight(resolve("dp-sgd", changes=["network.width=8", *changes]))
     result = estimate(settings, plan_for(settings, facts))
     assert OVERHEAD_SECONDS / 60 < result.minutes < 1e4 and result.gigabytes > module.BASE_GIGABYTES
-
-
-def test_a_slow_first_round_is_not_what_a_step_takes(monkeypatch):
-    """The first round of a step looks at the network and may take seconds; those that follow are what a run consists of."""
-    clock = [0.0]
-    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(module.time, "process_time", lambda: clock[0])
-    rounds = iter([2.0, 0.004, 0.004, 0.004])
-
-    def step():
-        clock[0] += next(rounds)
-
-    assert module._measure(step, images=4) == pytest.approx(0.001)

@@ -1,0 +1,31 @@
+"""Steps that are timed, and those that the fixed table stands in for."""
+
+import pytest
+
+from sfumato.costs import COSTS, Work
+from sfumato.recipe import probe as module
+from sfumato.recipe.probe import Probe, measured
+
+
+def test_what_is_too_large_for_the_probe_is_taken_from_the_table(monkeypatch):
+    monkeypatch.setattr(module, "measured", lambda *_: pytest.fail("it was timed"))
+    timer = Probe(COSTS["cpu"])
+    huge = Work(multiply_adds=1e12, weights=10, numbers=1e3)
+    assert timer.per_image("unet", huge, lambda n: None) == pytest.approx(3e3 * COSTS["cpu"]["unet"].work)
+    wide = Work(multiply_adds=1e3, weights=10, numbers=1e9)
+    assert timer.per_image("unet", wide, lambda n: None) > 0, "nor what holds too much"
+    late = Probe(COSTS["cpu"], started=module.time.perf_counter() - 2 * module.PROBE_SECONDS)
+    assert late.per_image("mlp", Work(1e3, 10), lambda n: None) > 0, "nor anything once the time is over"
+
+
+def test_a_slow_first_round_is_not_what_a_step_takes(monkeypatch):
+    """The first round of a step looks at the network and may take seconds; those that follow are what a run consists of."""
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(module.time, "process_time", lambda: clock[0])
+    rounds = iter([2.0, 0.004, 0.004, 0.004])
+
+    def step():
+        clock[0] += next(rounds)
+
+    assert measured(step, images=4) == pytest.approx(0.001)
