@@ -1,7 +1,7 @@
-"""The networks that papers train on synthetic images: an MLP, a CNN and a ResNet-9, each as printed there.
+"""The networks that papers train on synthetic images: an MLP, a CNN and a ResNet-9.
 
-MLP and CNN are those of DPDM (Dockhorn et al. 2023), on which dp-promise and RAPID report too; the ResNet-9, for colour
-images, is RAPID's choice (He et al. 2016 in the common nine-layer form). All are trained as dp-promise trains them (Wang et
+MLP and CNN are those of DPDM as printed there (Dockhorn et al. 2023), on which dp-promise reports too; RAPID names a CNN (Krizhevsky et al.
+2012) without its sizes, here the same one, and for colour images a ResNet-9, here in its common form (He et al. 2016). All are trained as dp-promise trains them (Wang et
 al. 2024, Section 6.2): Adam, and of all epochs the one that reads a sixth of the synthetic images best, which the others
 did not teach. Real images take no part in that choice.
 

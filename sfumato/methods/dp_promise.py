@@ -2,7 +2,7 @@
 
 Phase I trains the times S..T on noised private images with an ordinary optimiser, without labels; Phase II starts from
 its averaged weights and trains the times 1..S-1 with DP-SGD, with labels. Both keep the network on
-the time as it is (Algorithm 1). Images are drawn by the result alone (Algorithm 2): rho is `generation.eta`, T' `generation.steps`, w
+the time as it is (section 5.2). Images are drawn by the result alone (Algorithm 2): rho is `generation.eta`, T' `generation.steps`, w
 `generation.guidance`.
 
 Certificate: none with the paper's Phase I, whose loss uses the drawn noise, so that a step reveals more than the noised image
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.methods.parts import Parts
 
 FIXED: tuple[ParameterGroup, ...] = ("time",)
-"""Groups that neither phase trains: the network on the time stays as public images taught it (section 5.1)."""
+"""Groups that neither phase trains: the network on the time stays as public images taught it (section 5.2)."""
 PIXEL_RANGE = 2.0
 """Range of one value of an image: images lie in [-1, 1] (section 5.1)."""
 FEWEST_TIMES = 2
@@ -287,7 +287,11 @@ def mus(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -
 
 def claim_of(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> Claim:
     """The claim of the paper's analysis for the planned run."""
-    reasons = {"off": "Phase II alone", "noised_once": "Proposition 2 once in place of Phase I", "paper": ""}
+    reasons = {
+        "off": "Phase II alone",
+        "noised_once": "Proposition 2 once in place of Phase I, where a record is exchanged",
+        "paper": "",
+    }
     two_phases = composed(
         base, *mus(settings, facts, base, noise), settings.privacy.delta, reasons[settings.method.phase_one]
     )

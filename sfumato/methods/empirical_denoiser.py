@@ -64,7 +64,7 @@ SHOWN = 0.999
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
 Gaussian differential privacy. That needs many steps that each reveal little; here one step's mu reaches the hundreds. The headline setting (10,000 images, \
-sample rate 2e-5) is claimed at epsilon 3.85, while its exact privacy loss distribution gives about 33,500 at delta 1e-5: a record that is drawn is shown. \
+sample rate 2e-5) is claimed at epsilon 3.85, while its exact privacy loss distribution gives about 33,600 at delta 1e-5: a record that is drawn is shown. \
 Beside each claim stand kappa_3, which the theorem needs to vanish, and gamma, its error (Dong et al. 2022): 7.4e12 and 1.25 there; from 1/2 on it \
 says nothing. A run can be certified, exactly, where steps are clipped so hard, at noise levels so large, that all of them together meet the target: those \
 of all images or, with `method.pay=class`, of a few trajectories from which any number branches."""

@@ -52,7 +52,7 @@ The paper claims that one fine-tuning step with noise multiplier z is (alpha, 2 
 steps compose, and that better accountants improve on this. Private images enter through DP-SGD and nothing else, so \
 the run can be certified by PLD for any number of images. The two numbers lie far apart because Proposition 1 bounds an \
 exchange of records and does not count that a step sees a random sample: for 60,000 records, batch 64, 200 epochs and \
-z = 1.86 it gives epsilon 110,000 at delta 1e-5, where PLD certifies 1.0 under add/remove and 2.0 under replace-one. \
+z = 1.86, an example of ours, it gives epsilon 110,000 at delta 1e-5, where PLD certifies 1.0 under add/remove and 2.0 under replace-one. \
 Retrieval for a training record happens inside its own clipped gradient; retrieval while drawing reads public \
 images only. Votes for public classes, where taken, are paid for with noise of their own."""
 """The paper's claim, the certificate, and why they differ (Markdown)."""

@@ -6,7 +6,7 @@ of the base's own images. The reference knows nothing but the base and is no upp
 than the base holds may beat it. Where it is near chance, though, the noised image itself hardly holds its class, and no features
 will find it.
 
-The paper states accuracy for class-conditional generation (Jiang et al. 2025, section 4.2): the one-step image is asked for the very
+The paper states accuracy for class-conditional generation (Jiang et al. 2025, section 4.3), which we read so: the one-step image is asked for the very
 class that retrieval is then credited with finding. `labelled_first` and `labelled_five` measure that, and `echo` measures the same from
 pure noise: what the label alone brings back. Where the two are near each other, the accuracy says nothing about retrieval.
 

@@ -1,7 +1,7 @@
 """The trajectory knowledge base: public latents at time v, found by the features of their latents at time k.
 
 For each public reference image one noise draw makes the whole trajectory: x_k and x_v with the *same* noise, k > v
-(Jiang et al. 2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are
+(Jiang et al. 2025, appendix D.1; section 3.3 iterates Eq. 1, a Markov chain of fresh noise). Keys are the unit features of the image that x_k denoises to in one step; values are
 x_v. Beyond the paper, a key may be averaged over several noise draws, or be that of the clean image; and a base without keys
 gives trajectories at random, where no key would tell more. Search is exact (FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class.
 An index of more than `EXACT_KEYS` keys is an inverted file instead, which misses some neighbours: its recall is measured and
