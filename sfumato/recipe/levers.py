@@ -15,7 +15,7 @@ from sfumato.recipe.embedding import matching_of
 from sfumato.recipe.paid_judge import ENOUGH_RECORDS, bears_judge, judge_of
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.private_steps import forgets
-from sfumato.recipe.stage_costs import Declared, needs_backbone, target_epsilon, trains_privately
+from sfumato.recipe.stage_costs import Declared, needs_backbone, target_epsilon, trains_privately, writing
 from sfumato.settings import Settings
 
 MOMENTS, JUDGE, MATCHING = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5), (2.0, 3.0, 0.3)
@@ -105,7 +105,8 @@ def lever_share(cost: tuple[float, float, float], each: float, epsilon: float) -
 def eyes(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Training of the public classifier, where one is needed."""
     if needs_backbone(settings) and declared.shape[0] == 3:
-        yield Pick("backbone.mirror", True, "colour: photographs may be mirrored")
+        if not writing(settings):
+            yield Pick("backbone.mirror", True, "colour: photographs may be mirrored, other than letters")
         yield Pick("backbone.edge", "reflection", "colour: photographs have no one ground")
 
 

@@ -13,7 +13,7 @@ from sfumato.recipe.embedding import latent_generator
 from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.private_steps import RICH
-from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon
+from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, writing
 from sfumato.retrieval.choice import recipe_of, times_above
 from sfumato.settings import Settings
 
@@ -70,7 +70,9 @@ def _retrieval(settings: Settings, declared: Declared) -> Iterator[Pick]:
     times = () if chosen_by_hand else times_above(above, facts.learnt_classes)
     if not times:
         yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
-    for name, value, why in recipe_of(times, facts.learnt_classes, declared.shape[0]):
+    for name, value, why in recipe_of(
+        times, facts.learnt_classes, photographs=declared.shape[0] > 1 and not writing(settings)
+    ):
         yield Pick(f"method.{name}", value, why)
     yield Pick("method.v", v, "a long private walk learns more")
     yield Pick("method.nearest", NEAREST, f"the mean of {NEAREST} neighbours is steadier than one")

@@ -56,7 +56,12 @@ class Declared:
 
 def strokes(settings: Settings, declared: Declared) -> bool:
     """Whether the images are strokes, going by the public ones."""
-    return declared.shape[0] == 1 and set(parts_of(settings.data.public)) <= STROKES
+    return declared.shape[0] == 1 and writing(settings)
+
+
+def writing(settings: Settings) -> bool:
+    """Whether the public images are characters, in colour or not."""
+    return set(parts_of(settings.data.public)) <= STROKES
 
 
 def target_epsilon(settings: Settings) -> float:

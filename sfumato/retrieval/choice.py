@@ -30,7 +30,7 @@ def times_above(v: float, public_classes: int) -> tuple[float, ...]:
     return tuple(share for share in shares if share > v and public_classes > 1)
 
 
-def recipe_of(times: tuple[float, ...], public_classes: int, channels: int) -> Iterator[tuple[str, Any, str]]:
+def recipe_of(times: tuple[float, ...], public_classes: int, *, photographs: bool) -> Iterator[tuple[str, Any, str]]:
     """The settings of a method with retrieval that `auto` chooses, each with its value and the reason, by declared facts alone."""
     if times:
         why = "the largest is taken at which held-out public images find their class; at none, no neighbour means anything"
@@ -38,6 +38,6 @@ def recipe_of(times: tuple[float, ...], public_classes: int, channels: int) -> I
     if public_classes > 1:
         yield "extractor.contrast", "classes", "public classes teach it what is alike"
         yield "query.key_draws", KEY_DRAWS, "one noised image tells little of what it was"
-    if channels > 1:
+    if photographs:
         for name, value in PHOTOGRAPHS.items():
             yield f"extractor.{name}", value, "colour: photographs differ by light and frame"

@@ -11,7 +11,15 @@ def test_a_gpu_gets_another_recipe_and_colour_another_network():
     assert (colour.network.multipliers, colour.network.width, colour.pretraining.batch) == ((1,), 64, 32)
     assert large.network.patch == 4, "16x16 positions in 16 squares"
     assert gpu.network.width > large.network.width and gpu.pretraining.steps > grey.pretraining.steps / 2
-    assert colour.backbone.mirror and not grey.backbone.mirror
+
+
+def test_photographs_are_mirrored_and_letters_are_not():
+    letters, photographs = (
+        recipe(f"data.public={name}", method="rapid", shape=(3, 32, 32)) for name in ("glyphs", "shapes")
+    )
+    assert (letters.backbone.mirror, letters.method.extractor.mirror) == (False, False)
+    assert (photographs.backbone.mirror, photographs.method.extractor.mirror) == (True, True)
+    assert not recipe("data.public=shapes", shape=(1, 32, 32)).backbone.mirror
 
 
 def test_nothing_is_inherited_across_kinds():

@@ -165,7 +165,9 @@ def test_auto_measures_the_papers_time_and_every_tenth_below_above_v():
 
 
 def test_the_recipe_of_retrieval_goes_by_declared_facts():
-    grey, colour = ({name: value for name, value, _ in recipe_of((0.8, 0.7), 52, channels)} for channels in (1, 3))
+    grey, colour = (
+        {name: value for name, value, _ in recipe_of((0.8, 0.7), 52, photographs=colour)} for colour in (False, True)
+    )
     assert grey == {"times": (0.8, 0.7), "extractor.contrast": "classes", "query.key_draws": 8}
     assert colour["extractor.mirror"] is True and colour["extractor.edge"] == "border"
-    assert not list(recipe_of((), 1, 1)), "one class teaches no contrast"
+    assert not list(recipe_of((), 1, photographs=False)), "one class teaches no contrast"
