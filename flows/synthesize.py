@@ -12,7 +12,7 @@ from tasks.runtime.environment import configure
 
 configure()  # Prefect reads its settings when it is imported, and would otherwise store results where no other run finds them
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -59,9 +59,8 @@ from sfumato.methods.plan import (
 )
 from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import private_set
-from sfumato.privacy.accounting.events import (
-    DiscreteHistogram,
-)
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram
+from sfumato.privacy.door import PrivateSet
 from sfumato.recipe.stage_costs import has_public_model
 from sfumato.settings import Settings
 from tasks import (
@@ -92,7 +91,7 @@ from tasks.runtime.progress import log_line
 from tasks.runtime.run import Journal
 from tasks.server.embedded import without_signs_of_life
 from tasks.server.events import tell_spent
-from tasks.terms import Order
+from tasks.terms import Order, Terms
 
 PUBLIC_ONLY = "public model alone"
 """Name of the set of the public model's images, which is judged beside the run's own."""
@@ -179,10 +178,10 @@ def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
     secret = checks.check_private(order, journal.context, clean, wishes.new_version, plan.facts.whole)
     checks.refuse_own_releases(settings)
     order = order.model_copy(update={"private": secret})
-    # With too little budget left, the run may reuse paid results, and begins nothing else.
-    journal.refusal = checks.over_budget(
-        secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan)
-    )
+    bears = Bearing(secret, terms(plan), wishes.following)
+    # With too little budget left, the run may reuse paid results and go on from stored states, and begins nothing else.
+    journal.refusal = bears.refusal([spend.event for spend in plan.spends])
+    journal.refused_after = bears.after
     shown = select(settings, plan, public_images, order, journal, wishes.go_on)
     parts = prepare(settings, plan, shown, journal)
     classifier = train_eyes(settings, public_images, journal)
@@ -229,6 +228,23 @@ def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)
     return record
+
+
+@dataclass(frozen=True)
+class Bearing:
+    """What the budget of a private set bears, beside what other runs will pay."""
+
+    private: PrivateSet
+    terms: Terms
+    others: tuple[AnyEvent, ...]
+
+    def refusal(self, events: Iterable[AnyEvent]) -> str:
+        """The ledger's refusal of `events`; empty where it bears them."""
+        return checks.over_budget(self.private, [*events, *self.others], self.terms)
+
+    def after(self, arguments: Mapping[str, Any]) -> str:
+        """The ledger's refusal of what the run pays after a paid stage with these arguments."""
+        return self.refusal(arguments["order"].terms.following)
 
 
 def show_in_ui(record: RunRecord) -> None:

@@ -78,10 +78,20 @@ def strange(state: TrainingState) -> str:
     return "" if named <= known else "its ledger entries are not in this ledger"
 
 
+def resumable(key: str) -> bool:
+    """Whether the stage of this cache key has stored a state of this ledger, after which it goes on."""
+    state = load_state(_folder(key))
+    return state is not None and not strange(state)
+
+
+def _folder(key: str) -> Path:
+    return where().home / "states" / key
+
+
 @contextlib.contextmanager
 def stored_state(context: RunContext) -> Iterator[FolderKeeper]:
     """A keeper for the running stage; its state is deleted when the stage ends without an error."""
-    folder = where().home / "states" / (context.key or context.run)
+    folder = _folder(context.key or context.run)
     keeper = FolderKeeper(folder)
     with _stop_on_signals(keeper.stop_requested):
         yield keeper

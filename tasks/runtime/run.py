@@ -26,7 +26,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.caching import GPU, Call, Stage, code_version, is_cached, run_stage
-from tasks.runtime.checkpoints import stop_if_late
+from tasks.runtime.checkpoints import resumable, stop_if_late
 from tasks.runtime.environment import account, where
 from tasks.runtime.heartbeat import call_run, run_id
 from tasks.runtime.locks import holding
@@ -39,6 +39,15 @@ Kind = TypeVar("Kind", bound=Ref)
 Made = TypeVar("Made", bound=Ref, covariant=True)
 
 
+PAYING = "order"
+"""The argument of every stage that opens private images, and may pay."""
+
+
+def no_refusal(_: Mapping[str, Any]) -> str:
+    """Nothing is refused."""
+    return ""
+
+
 @dataclass
 class Journal:
     """Runs stages and records their time."""
@@ -48,7 +57,9 @@ class Journal:
     device: torch.device
     stages: list[StageRecord] = field(default_factory=list)
     refusal: str = ""
-    """The ledger's refusal; while it is not empty, a stage may only reuse its result, not make it."""
+    """The ledger's refusal; while it is not empty, a stage may only reuse its result or go on from its state, not begin."""
+    refused_after: Callable[[Mapping[str, Any]], str] = no_refusal
+    """The ledger's refusal of all that a run pays after a stage with these arguments; empty where the budget bears that."""
 
     @classmethod
     def begin(
@@ -104,6 +115,8 @@ class Journal:
         """Carry out one call of a stage."""
         self._check(call)
         ref = self._noted(call, call.name, find_or_make(call, self.context, self.device), paid)
+        if self.refusal and paid and PAYING in call.arguments:  # what comes after it may fit
+            self.refusal = self.refused_after(call.arguments)
         stop_if_late()
         return ref
 
@@ -119,8 +132,13 @@ class Journal:
         return [self._noted(call, call.stage.name, one, paid=False) for call, one in zip(calls, results, strict=True)]
 
     def _check(self, call: Call[Ref]) -> None:
-        if self.refusal and not is_cached(call):
-            raise Refused(self.refusal)
+        if not self.refusal or is_cached(call):
+            return
+        # What goes on reserves the rest of its steps alone, and the ledger decides about these.
+        goes_on = PAYING in call.arguments and resumable(call.key)
+        refusal = self.refused_after(call.arguments) if goes_on else self.refusal
+        if refusal:
+            raise Refused(refusal)
 
     def _noted(self, call: Call[Ref], name: str, result: "StageResult[Kind]", paid: bool) -> Kind:
         ref, cached = result.ref, result.cached
