@@ -81,7 +81,7 @@ def make_pool(api: str) -> None:
 
 
 def end_runs(place: Where, api: str, seconds: float) -> None:
-    """Ask the runs of the worker, which has ended, to save their state and stop; kill those that still run after `seconds`."""
+    """Ask the runs of the worker to save their state and stop; kill those that still run after `seconds`."""
     with SyncPrefectClient(api) as client:
         mine = [run for run in _at_work(client) if run.work_pool_name == POOL]
     signs = [path for path in (sign_of(place.home, run.id) for run in mine) if path.exists()]
@@ -93,7 +93,6 @@ def end_runs(place: Where, api: str, seconds: float) -> None:
                     os.kill(int(path.read_text()), number)
         while time.monotonic() < deadline and not all(map(is_free, signs)):
             time.sleep(0.5)
-    mend(place, api)
 
 
 def is_deployed(place: Where, api: str, file: Path) -> bool:

@@ -1,7 +1,7 @@
 """One Prefect server, one worker and the MLflow UI on this machine, bound to loopback: `sfumato serve`; or the worker alone (`join`).
 
 At its start, and whenever the worker ends, it repairs the leavings of dead processes (`tasks.server.recovery`); a worker that
-ends is started again. At a stop the worker ends first, and runs in training may save their state before the server ends.
+ends is started again. At a stop the runs end first, and save their state, then the worker, then the server.
 """
 
 import contextlib
@@ -219,14 +219,27 @@ def _deploy(site: Site) -> None:
 
 
 def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -> None:
-    """End the worker and its runs, then, when these have told the server, the servers."""
+    """End the runs, which save their state, then the worker, then, when all is told to the server, the servers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if WORKER in started:
-        _end([started[WORKER]])
-        with contextlib.suppress(Exception):  # no error about runs may keep the servers from being stopped
+        # No error about runs may keep the servers from being stopped.
+        with frozen(started[WORKER]), contextlib.suppress(Exception):
             recovery.end_runs(place, api, STOP_SECONDS)
+        _end([started[WORKER]])
+        with contextlib.suppress(Exception):
+            recovery.mend(place, api)
     _end([process for name, process in started.items() if name != WORKER])
+
+
+@contextlib.contextmanager
+def frozen(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Inside the block a process does nothing: a worker begins no run, and kills none, as it does when it ends."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
