@@ -108,7 +108,9 @@ def conditions(grid: Any, methods: Sequence[str], judge: str | None = USES[0]) -
     )
     uses = [" judge.use=none", judged] if judge else [""]  # a recipe may have a judge already
     pairs = [AblationPair(part="mechanism", variant=base + use, without=alone + use) for base in bases for use in uses]
-    pairs += [AblationPair(part="judge", variant=base + judged, without=base + uses[0]) for base in [alone, *bases] if judge]
+    pairs += [
+        AblationPair(part="judge", variant=base + judged, without=base + uses[0]) for base in [alone, *bases] if judge
+    ]
     variants = dict.fromkeys(half for pair in pairs for half in (pair.without, pair.variant))
     return replace(grid, variants=list(variants), pairs=tuple(pairs))
 
