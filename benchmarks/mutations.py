@@ -390,7 +390,7 @@ FAULTS = (
     Fault("stage: what is kept is not committed", "tasks/runtime/artifact.py", "                payment.commit(ledger, ref.digest)", "                pass", "tasks/test_judging.py"),
     Fault("flow: a failed rehearsal stops nothing", "flows/synthesize.py", "if worse and not go_on:", "if False:", "flows/test_synthesize.py"),
     Fault("runtime: a stage is given more than it reads", "tasks/runtime/caching.py", "narrowed(value, marked.get(name, ()))", "value", "tasks/runtime/test_narrowing.py"),
-    Fault("flow: a spent budget stops nothing", "flows/synthesize.py", "journal.refusal = checks.over_budget(", 'journal.refusal = "" and checks.over_budget(', "flows/test_synthesize.py"),
+    Fault("flow: a spent budget stops nothing", "flows/synthesize.py", "journal.refusal = bears.refusal(", "journal.refusal = \"\" and bears.refusal(", "flows/test_synthesize.py"),
 )  # fmt: skip
 
 
