@@ -10,6 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import torch
 from torch import Tensor
@@ -294,7 +295,9 @@ def solve(
     if generation.solver == "heun":
         between = generation.churn_from, generation.churn_to
         return heun(schedule, denoise, x, y, times, churn=generation.churn, between=between, generator=generator)
-    return ddim(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)
+    if generation.solver == "ddim":
+        return ddim(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)
+    assert_never(generation.solver)
 
 
 def evaluations(generation: Generation, times: Sequence[int]) -> int:

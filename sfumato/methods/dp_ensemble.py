@@ -86,8 +86,8 @@ PROMISE = """\
 The paper claims (epsilon, delta)-DP for each generated image: a step adds its sampling noise to the average of k \
 clipped predictions, so it is a Gaussian mechanism of sensitivity C/k, and the steps compose exactly as Gaussian \
 differential privacy. That holds, and can be certified, but only for the number of images that are released together. \
-The paper prices one image, trusting that users do not share results; its CIFAR-10 setting of Figure 3 (cosine, 250 steps, \
-25 of them public at each end, k = 100, C = 110) costs epsilon 16.7 for one image and 579 for a hundred at delta 1e-5, because mu grows with the \
+The paper prices one image, trusting that users do not share results; its setting of Figure 3 \
+(cosine, k = 100, C = 110) costs epsilon 16.7 for one image and 579 for a hundred at delta 1e-5, because mu grows with the \
 square root of the number. The last step adds no noise and has to be taken by a public model. With `method.prototypes` few images are paid \
 for, from which public parts draw any number. The members themselves are not private."""
 """The paper's claim, the certificate, and why they differ (Markdown)."""

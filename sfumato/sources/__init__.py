@@ -25,7 +25,7 @@ from sfumato.config import AUTO_WINDOW, Constants, Data
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
-from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs, open_shapes
+from sfumato.sources.built_in import ALPHABETS, OPENERS
 from sfumato.sources.catalogue import (
     GROUP,
     NO_GROUPS,
@@ -398,6 +398,4 @@ def opened_one(source: str, place: Path | None, reading: Reading) -> Catalogue:
         return open_idx(place, reading.part)
     if source in NAMED:
         return open_named(source, reading.folder, reading.part)
-    if source == "shapes":
-        return open_shapes(reading)
-    return open_digits(reading.part) if source == "digits" else open_glyphs(reading)
+    return OPENERS[source](reading)

@@ -1,7 +1,8 @@
 """Sources that need no file: scikit-learn's digits, glyphs (see `sfumato.sources.glyphs`) and shapes (`sfumato.sources.shapes`)."""
 
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -60,6 +61,12 @@ def open_shapes(reading: Reading) -> Catalogue:
     names = tuple(shapes.ARRANGEMENTS)
     facts = SourceFacts("shapes", per_class * len(names), names, 3, size, size)
     return _drawn(facts, lambda: shapes.render_shapes(per_class, size, reading.seed))
+
+
+OPENERS: Mapping[str, Callable[[Reading], Catalogue]] = MappingProxyType(
+    {"digits": lambda reading: open_digits(reading.part), "glyphs": open_glyphs, "shapes": open_shapes}
+)
+"""What opens each source of `BUILT_IN`."""
 
 
 def _drawn(facts: SourceFacts, render: Callable[[], ImageSet]) -> Catalogue:

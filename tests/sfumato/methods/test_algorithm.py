@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import math
 import re
 import sys
 from dataclasses import FrozenInstanceError, fields, replace
@@ -12,6 +13,7 @@ import torch
 
 from sfumato.methods import FILES, METHODS
 from sfumato.methods.algorithm import Algorithm, begun, design
+from sfumato.methods.plan import STAGE_RATES, STAGE_TUNING, UNCLAIMED
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.ledger.ledger import Ledger
 from tests.spends import KEYS
@@ -50,6 +52,23 @@ def test_the_method_of_the_page_plans_pays_and_draws(late_times, world, access_t
     assert drawn.shape == (4, 1, 8, 8) and drawn.isfinite().all()
     assert design(late_times, settings, tiny.parts.shape, tiny.facts).network == settings.network
     assert begun(late_times, settings, tiny.parts)[1].classes == len(tiny.facts.classes)
+
+
+def test_the_method_of_the_page_bears_several_rates_and_no_noise(late_times, world):
+    tiny = world("dp-sgd")
+    settings = tiny.settings.model_copy(update={"method": late_times.section()})
+    three = settings.fine_tuning.model_copy(update={"rates": (0.5, 1.0, 2.0)})
+    plan = late_times.plan(settings.model_copy(update={"fine_tuning": three}), tiny.facts)
+    assert len(plan.events(STAGE_TUNING)) == 3 and len(plan.events(STAGE_RATES)) == 1
+    free = settings.privacy.model_copy(update={"epsilon": math.inf, "reason": "the comparison without privacy"})
+    assert late_times.plan(settings.model_copy(update={"privacy": free}), tiny.facts).claim == UNCLAIMED
+
+
+def test_the_promise_of_the_page_is_as_the_rules_for_promises_have_it(late_times):
+    stated = late_times.promise
+    assert (
+        60 <= len(stated.split()) <= 140 and stated.startswith("No paper") and "claim" in stated and "certif" in stated
+    )
 
 
 def test_a_method_is_a_frozen_value_and_what_it_does_not_name_it_cannot_do(late_times):

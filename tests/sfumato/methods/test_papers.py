@@ -13,7 +13,7 @@ every_paper = pytest.mark.parametrize("name", METHODS)
 
 
 def test_a_method_has_the_name_of_its_file():
-    assert len(METHODS) == 10 and "rapid" in METHODS and "nosuch" not in METHODS
+    assert "rapid" in METHODS and "nosuch" not in METHODS
     assert [name.replace("-", "_") for name in METHODS] == [m.module.split(".")[-1] for m in METHODS.values()]
 
 
