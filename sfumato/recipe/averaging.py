@@ -6,11 +6,10 @@ kinds of images than a stand-in of warped digits, where these were chosen.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from sfumato.methods import METHODS
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.recipe.picks import Pick
+from sfumato.recipe.presumed import averaging
 from sfumato.recipe.stage_costs import Declared, target_epsilon
 from sfumato.settings import Settings
 
@@ -51,8 +50,7 @@ def averages_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def averages_in_latents(settings: Settings) -> bool:
     """Whether averages of private latents move what the public model draws."""
-    own = METHODS[settings.method.name]
-    return bool(own.draw_privately) and not own.has_members and settings.latent.kind != "none"
+    return averaging(settings) is not None and settings.latent.kind != "none"
 
 
 def number_of(settings: Settings) -> Pick:
@@ -65,5 +63,5 @@ def number_of(settings: Settings) -> Pick:
 
 def branches(settings: Settings) -> bool:
     """Whether any number of images branches from what is paid for."""
-    own: Any = settings.method
-    return bool(own.pay == "class")
+    own = averaging(settings)
+    return own is not None and own.pay == "class"

@@ -5,10 +5,9 @@ decides how many images a budget pays for without cutting them; it was seen on t
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-from sfumato.methods import METHODS
 from sfumato.recipe.picks import Pick
+from sfumato.recipe.presumed import ensemble
 from sfumato.recipe.stage_costs import Declared
 from sfumato.settings import Settings
 
@@ -31,8 +30,9 @@ FOR_ONE_IMAGE = 209.0
 
 def members_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The settings of the members: heads, unless a person wants whole denoisers."""
-    own: Any = settings.method
-    facts = declared.facts
+    own, facts = ensemble(settings), declared.facts
+    if own is None:
+        return
     if "method.adapters" in declared.set_fields and not own.adapters:
         yield Pick(
             "method.members",
@@ -49,10 +49,10 @@ def members_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def drawing_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The settings of the drawing; how many images learn from paid ones is a matter of time."""
-    own: Any = settings.method
+    own = ensemble(settings)
     if not draws_any_number(settings, declared):
         yield Pick("generation.images", 20, "each image is paid for")
-    if own.adapters:
+    if own and own.adapters:
         yield Pick("generation.steps", STEPS, "more read no better, and take longer")
     else:
         yield Pick("generation.steps", 250, "many short steps add more noise in all than few long ones")
@@ -61,15 +61,14 @@ def drawing_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def draws_any_number(settings: Settings, declared: Declared) -> bool:
     """Whether images are drawn by what learnt from paid ones, and not paid for one by one, as a person may want."""
-    own: Any = settings.method
-    return bool(own.prototypes) or "method.prototypes" not in declared.set_fields
+    own = ensemble(settings)
+    return own is not None and (bool(own.prototypes) or "method.prototypes" not in declared.set_fields)
 
 
 def learns_from_paid(settings: Settings, declared: Declared) -> bool:
     """Whether what draws the images learns from paid latents. On the stand-in at epsilon 10, a recipe of 15 minutes, such images among aligned
     classes, moved and judged, teach a CNN .934; among aligned classes alone .889 (docs/results/dp-ensemble.md)."""
-    in_latents = METHODS[settings.method.name].has_members and settings.latent.kind != "none"
-    return in_latents and draws_any_number(settings, declared)
+    return settings.latent.kind != "none" and draws_any_number(settings, declared)
 
 
 def most_prototypes(members: int, epsilon: float, classes: int) -> int:

@@ -5,13 +5,13 @@ Not covered: what it costs in time, and how many images that allows (`sfumato.re
 
 import math
 from collections.abc import Iterator
-from typing import Any, cast
 
 from sfumato.methods import METHODS
 from sfumato.recipe.averaging import averages_of, branches, number_of
 from sfumato.recipe.embedding import latent_generator
 from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
 from sfumato.recipe.picks import Pick
+from sfumato.recipe.presumed import Retrieving, averaging, retrieving
 from sfumato.recipe.private_steps import RICH
 from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, writing
 from sfumato.retrieval.choice import recipe_of, times_above
@@ -40,8 +40,8 @@ SAMPLING_STEPS = 30
 def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The method's own settings, by what it declares of itself."""
     own = METHODS[settings.method.name]
-    if own.retrieves:
-        yield from _retrieval(settings, declared)
+    if retrieval := retrieving(settings):
+        yield from _retrieval(retrieval, settings, declared)
     if own.evolves:
         learnt = settings.pretraining
         yield Pick("method.distillation.batch", learnt.batch, "as the public denoiser learnt")
@@ -49,7 +49,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("method.distillation.learning_rate", rate, "a part of the rate at which the public denoiser learnt")
     if own.has_members:
         yield from members_of(settings, declared)
-    elif own.draw_privately:
+    elif averaging(settings):
         yield from averages_of(settings, declared)
     if own.embeds:
         yield Pick("pretraining.steps", 0, "the generator is begun afresh, and asks no public denoiser")
@@ -57,12 +57,13 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
             yield from latent_generator(own.embeds(settings), declared.shape[0])
     elif own.blueprint:
         yield Pick("pretraining.steps", 0, "its network is its own, and asks no public denoiser")
-        yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
+        if hasattr(settings.method, "network"):
+            yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
 
 
-def _retrieval(settings: Settings, declared: Declared) -> Iterator[Pick]:
+def _retrieval(own: Retrieving, settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Where the walk begins and ends, and which trajectory of the base it begins from."""
-    facts, epsilon, own = declared.facts, target_epsilon(settings), cast(Any, settings.method)
+    facts, epsilon = declared.facts, target_epsilon(settings)
     few_pixels = settings.latent.kind == "none" and math.prod(declared.shape) <= FEW_PIXELS
     k, v = TIMES["pixels" if few_pixels else "latents"]
     above = own.v if "method.v" in declared.set_fields else v

@@ -5,7 +5,6 @@ Not covered: how long this machine takes, which is `sfumato.recipe.estimate`.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from sfumato.costs import (
     BILLION,
@@ -26,6 +25,7 @@ from sfumato.methods.plan import Facts
 from sfumato.methods.sampling import network_evaluations
 from sfumato.networks.autoencoder import Shape, latent_shape
 from sfumato.networks.build import resolved
+from sfumato.recipe.presumed import Ensemble, ensemble, retrieving
 from sfumato.settings import Settings
 from sfumato.sources import parts_of
 
@@ -109,10 +109,9 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
         costs["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
     if settings.pretraining.steps:
         costs["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
-    if chosen_method.retrieves:
-        views = 2 * chosen_method.retrieves(settings).batch
+    if own := retrieving(settings):
+        views = 2 * own.extractor.batch
         costs["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
-        own: Any = settings.method
         if own.neighbour == "nearest":
             looks = max(1, len(own.times)) * own.query.key_draws
             costs["trajectories"] = drawing_seconds(cost, work, looks) + looks * VIEW_SECONDS / TRAINING
@@ -128,8 +127,8 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
             + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
         )
         costs["candidates"] = drawing_seconds(cost, work, network_evaluations(settings, guided=False)) + looked_at
-    if chosen_method.has_members:
-        costs |= ensemble_costs(settings, declared, cost, work)
+    if own_members := ensemble(settings):
+        costs |= ensemble_costs(own_members, settings, declared, cost, work)
     if embeds := chosen_method.embeds:
         how = embeds(settings)
         costs["training"] = training_seconds(cost, work, how.training.batch)
@@ -145,9 +144,8 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     return costs
 
 
-def ensemble_costs(settings: Settings, declared: Declared, cost: Cost, work: Work) -> dict[str, float]:
+def ensemble_costs(own: Ensemble, settings: Settings, declared: Declared, cost: Cost, work: Work) -> dict[str, float]:
     """Seconds of one step of all members, of one paid image in each class, and of one step of what learns from these."""
-    own: Any = settings.method
     numbers, forward = math.prod(latent_shape(settings.latent, declared.shape)), drawing_seconds(cost, work, 1)
     head = (HEAD_FEATURES + 1) * numbers * own.adapters / BILLION * COSTS[settings.recipe.device]["mlp"].work
     batch, answer = own.training.batch, own.members * (head if own.adapters else forward)

@@ -6,6 +6,7 @@ Not covered: what a step costs, which is `sfumato.recipe.stage_costs`.
 from typing import Any
 
 from sfumato.recipe.ensemble import most_prototypes
+from sfumato.recipe.presumed import ensemble, retrieving
 from sfumato.recipe.stage_costs import Declared, strokes
 from sfumato.settings import Settings
 
@@ -56,13 +57,11 @@ def stated(stage: str, settings: Settings, declared: Declared) -> int:
 
 def most_of(stage: str, settings: Settings, declared: Declared) -> int:
     """The most steps that are worth it, or that there can be."""
-    method: Any = settings.method
-    if stage == "prototypes":
-        return min(MOST[stage], most_prototypes(method.members, settings.privacy.epsilon, len(declared.facts.classes)))
-    if stage != "trajectories":
-        return MOST[stage]
-    reference: float = method.reference * declared.public_images
-    return max(1, min(MOST[stage], round(reference)))
+    if stage == "prototypes" and (own := ensemble(settings)):
+        return min(MOST[stage], most_prototypes(own.members, settings.privacy.epsilon, len(declared.facts.classes)))
+    if stage == "trajectories" and (looked_up := retrieving(settings)):
+        return max(1, min(MOST[stage], round(looked_up.reference * declared.public_images)))
+    return MOST[stage]
 
 
 def steps_for(stage: str, affordable: float, settings: Settings, declared: Declared) -> int:
