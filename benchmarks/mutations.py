@@ -53,6 +53,7 @@ class Fault(NamedTuple):
 NOISE, DOOR, MECHANISMS = "sfumato/privacy/noise.py", "sfumato/privacy/door.py", "sfumato/privacy/engine/queries.py"
 CLASS_MOMENTS = "sfumato/privacy/engine/class_moments.py"
 TRAINING, CLIPPING = "sfumato/privacy/engine/dp_sgd.py", "sfumato/privacy/engine/clipping.py"
+ENSEMBLE = "sfumato/methods/dp_ensemble.py"
 LEDGER, BALANCE, CHAIN = (f"sfumato/privacy/ledger/{name}.py" for name in ("ledger", "balance", "chain"))
 OF_NOISE, OF_DOOR, OF_QUERIES = (f"sfumato/privacy/test_{name}.py" for name in ("noise", "door", "mechanisms"))
 OF_TRAINING, OF_CLIPPING = (f"sfumato/privacy/engine/test_{name}.py" for name in ("dp_sgd", "clipping"))
@@ -322,6 +323,21 @@ FAULTS = (
     ),
     Fault("chain: a ledger cut off", CHAIN, "if lost and (cut or spending):", "if False:", "sfumato/privacy/ledger/test_signing.py"),
     Fault("chain: two write at once", CHAIN, '"BEGIN IMMEDIATE"', '"BEGIN"', "sfumato/privacy/ledger/test_databases.py"),
+    # the ensemble
+    Fault(
+        "ensemble: clipped as if no member abstained",
+        ENSEMBLE,
+        "radius = voices(settings, parts.facts, counted(parts)) /",
+        "radius = counted(parts) /",
+        "sfumato/methods/test_worst_case.py",
+    ),
+    Fault(
+        "ensemble: those who abstain divide the average",
+        ENSEMBLE,
+        "total / voices(settings, parts.facts, counted(parts))",
+        "total / counted(parts)",
+        "sfumato/methods/test_dp_ensemble_heads.py",
+    ),
     # prices
     Fault(
         "price: what nobody can price",

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -195,10 +196,16 @@ def test_neither_projection_nor_heads_change_the_price():
 # Members that abstain
 
 
-def test_a_member_without_the_class_says_nothing_and_the_others_count_for_it():
-    settings = settings_with("method.abstain=true", "method.formulation=B")
-    parts, x = parts_of(settings), 0.1 * torch.randn(3, *SHAPE, generator=generator())
-    y, level, voices = torch.tensor([0, 1, 2]), 0.4, dp_ensemble.voices(settings, FACTS, 4)
+@pytest.mark.parametrize("records", [1437, 12])
+def test_a_member_without_the_class_says_nothing_and_the_others_count_for_it(records):
+    settings, facts = (
+        settings_with("method.abstain=true", "method.formulation=B"),
+        FACTS.model_copy(update={"records": records}),
+    )
+    parts = replace(parts_of(settings), facts=facts)
+    x = 0.1 * torch.randn(3, *SHAPE, generator=generator())
+    y, level, voices = torch.tensor([0, 1, 2]), 0.4, dp_ensemble.voices(settings, facts, 4)
+    assert (voices < 1.1) == (records == 12), "with few records the number of members is another divisor"
     t = torch.full_like(y, 40)
     parts.heads.known[:, 1] = 0
     parts.heads.known[1:, 2] = 0
@@ -206,7 +213,7 @@ def test_a_member_without_the_class_says_nothing_and_the_others_count_for_it():
     image = dp_ensemble.averaged(settings, parts, x, t, y, level, noise, "B", 100.0, None, features)
     centre = dp_ensemble.implied(x, noise, level, 1.0)
     torch.testing.assert_close(image[1], centre[1])
-    only = Parts(**{**vars(parts), "heads": adapters.joined([one_of(parts.heads, 0)])})
+    only = replace(parts, heads=adapters.joined([one_of(parts.heads, 0)]))
     (stated,) = adapters.deviations(only.heads, features, y, settings.generation.guidance)
     alone = dp_ensemble.implied(x, noise + parts.schedule.signal(t) * stated[0], level, 1.0)
     torch.testing.assert_close(image[2], centre[2] + (alone - centre)[2] / voices, atol=1e-5, rtol=1e-4)
