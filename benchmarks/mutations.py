@@ -279,6 +279,27 @@ FAULTS = (
         OF_LEDGER,
     ),
     Fault(
+        "ledger: joined with other images",
+        LEDGER,
+        'if reserved.body["digest"] != digest:',
+        "if False:",
+        OF_LEDGER,
+    ),
+    Fault(
+        "ledger: goes on beyond what was reserved",
+        LEDGER,
+        "if tally(allowed) - tally(events_of(reserved)):",
+        "if False:",
+        OF_LEDGER,
+    ),
+    Fault(
+        "ledger: a dead process took what was surely done",
+        LEDGER,
+        "taken = most_taken(entries, reserved)",
+        "taken = surely_taken(entries, reserved)",
+        OF_LEDGER,
+    ),
+    Fault(
         "ledger: what is not committed costs nothing",
         BALANCE,
         "ended = [(entry, ends.get(entry.seq, entry)) for entry in entries if entry.kind in",
