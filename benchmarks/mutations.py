@@ -56,7 +56,9 @@ TRAINING, CLIPPING = "sfumato/privacy/engine/dp_sgd.py", "sfumato/privacy/engine
 ENSEMBLE = "sfumato/methods/dp_ensemble.py"
 LEDGER, BALANCE, CHAIN = (f"sfumato/privacy/ledger/{name}.py" for name in ("ledger", "balance", "chain"))
 OF_NOISE, OF_DOOR, OF_QUERIES = (f"sfumato/privacy/test_{name}.py" for name in ("noise", "door", "mechanisms"))
-OF_TRAINING, OF_CLIPPING = (f"sfumato/privacy/engine/test_{name}.py" for name in ("dp_sgd", "clipping"))
+OF_TRAINING, OF_CLIPPING, OF_HEAD = (
+    f"sfumato/privacy/engine/test_{name}.py" for name in ("dp_sgd", "clipping", "linear_head")
+)
 OF_LEDGER, OF_GATE = "sfumato/privacy/ledger/test_ledger.py", "artifacts/test_gate.py"
 FAULTS = (
     # noise
@@ -110,6 +112,21 @@ FAULTS = (
         "norm=1.0, numbers=numbers",
         "norm=0.1, numbers=numbers",
         f"{OF_QUERIES} sfumato/privacy/auditing/test_query_games.py",
+    ),
+    Fault("judge: divided by the true number of records", MECHANISMS, "expected=max(1, records)", "expected=max(1, len(images))", OF_HEAD),
+    Fault(
+        "judge: the records of a group as so many",
+        MECHANISMS,
+        "units_of(images, each=1)",
+        "units_of(ImageSet(images.pixels, images.labels, images.classes), each=1)",
+        OF_HEAD,
+    ),
+    Fault(
+        "judge: the mean of a group without a bound",
+        "sfumato/privacy/engine/linear_head.py",
+        "means / means.flatten(1).norm(dim=1).clamp(min=1)[:, None, None]",
+        "means",
+        OF_HEAD,
     ),
     Fault(
         "moments: sums without a bound",

@@ -10,17 +10,19 @@ import torch
 import torch.nn.functional as F
 
 from sfumato.config import Judge
-from sfumato.images import ImageSet
+from sfumato.images import ImageSet, to_unit
 from sfumato.judge import unit
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.engine.linear_head import clipped_gradient, train_head
-from sfumato.privacy.noise import reach
+from sfumato.privacy.noise import grid, reach
 from sfumato.privacy.units import units_of
 from tests.seeded import seeded_source
 
 CPU = torch.device("cpu")
 SCALE = 20.0
+PUBLIC = 80
+"""The public number of records, where there are 50: the true one is private, and no sum may be divided by it."""
 
 
 def records(count, *, groups=None, classes=3, directions=5, seed=0):
@@ -47,16 +49,18 @@ def slow(head, x, y, groups):
     return total
 
 
-GROUPED = np.array([4, 1, 4, 2, 1, 4, 0, 0, 4, 7, 1, 2], np.int64)
+GROUPED = np.array([4, 1, 4, 2, 2, 4, 0, 0, 4, 7, 1, 2], np.int64)
+"""Gradients of group 1 point the same way, so that their mean is clipped; of the others they cancel."""
 
 
 @pytest.mark.parametrize("groups", [None, GROUPED], ids=["records", "groups"])
 def test_the_sum_is_that_of_clipped_gradients_one_by_one(groups):
     head, x, y, units = records(12, groups=groups)
-    expected = slow(head, x, y, range(12) if groups is None else groups)
-    assert torch.allclose(clipped_gradient(head, x, y, units, SCALE), expected, atol=1e-12)
-    clipped = sum(float(slow(head, x[i : i + 1], y[i : i + 1], [0]).norm()) > 1 - 1e-12 for i in range(12))
-    assert 0 < clipped < 12, "the oracle met both cases"
+    names = np.arange(12) if groups is None else groups
+    assert torch.allclose(clipped_gradient(head, x, y, units, SCALE), slow(head, x, y, names), atol=1e-12)
+    members = [np.flatnonzero(names == name) for name in np.unique(names)]
+    clipped = sum(float(slow(head, x[own], y[own], [0] * len(own)).norm()) > 1 - 1e-12 for own in members)
+    assert 0 < clipped < len(members), "the oracle met both cases, of units and not of their records"
 
 
 def test_groups_of_many_parts_are_summed_as_one(monkeypatch):
@@ -96,7 +100,7 @@ def head_of(images, monkeypatch, *, steps=1, noise=1.0, classes=3, source=None, 
         visit = SimpleNamespace(images=images, entries={}, payment=None)
         patch.setattr(mechanisms, "spending", lambda *_, **__: contextlib.nullcontext(visit))
         event = Gaussian(noise_multiplier=noise, count=steps)
-        requested = {"classes": classes, "records": 50, "device": CPU, "source": source or seeded_source()}
+        requested = {"classes": classes, "records": PUBLIC, "device": CPU, "source": source or seeded_source()}
         return mechanisms.noisy_head(None, event, lambda x: x.flatten(1), Judge(**settings), **requested).result
 
 
@@ -112,9 +116,18 @@ def test_each_number_of_a_step_has_noise_of_the_events_size(monkeypatch):
     loud, faint = ({"noise": noise, "learning_rate": 1.0} for noise in (3.0, 1e-9))
     truth = head_of(shown(), monkeypatch, **faint)
     errors = torch.stack([head_of(shown(), monkeypatch, source=seeded_source(i), **loud) - truth for i in range(200)])
-    expected = 3.0 * reach(1.0, errors[0].numel()) / 50
+    expected = 3.0 * reach(1.0, errors[0].numel()) / PUBLIC
     assert errors.std() == pytest.approx(expected, rel=0.1), "2,400 draws"
     assert errors.mean().abs() < 5 * expected / math.sqrt(errors.numel())
+
+
+def test_a_group_adds_as_much_as_a_record_to_what_the_mechanism_lets_out(monkeypatch):
+    labels = np.arange(12) % 3
+    images = ImageSet(shown(12).pixels, labels, ("a", "b", "c"), GROUPED)
+    x = unit(to_unit(images.pixels).flatten(1))
+    expected = -slow(torch.zeros(3, 4, dtype=torch.float64), x, torch.from_numpy(labels), GROUPED) / PUBLIC
+    actual = head_of(images, monkeypatch, noise=1e-9, learning_rate=1.0)
+    assert torch.allclose(actual, expected, atol=grid(1.0, 12) / PUBLIC), "but for the rounding to the grid"
 
 
 def test_as_many_steps_look_as_are_paid_for():
