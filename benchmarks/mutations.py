@@ -392,6 +392,27 @@ FAULTS = (
         "sfumato/privacy/accounting",
     ),
     Fault(
+        "price: a calibrated noise as the quick grids have it",
+        "sfumato/privacy/accounting/accountant.py",
+        "while (exact := priced(event_of_noise(noise), delta, relation).epsilon) > target:",
+        "while (exact := 0.0) > target:",
+        "sfumato/privacy/accounting/test_accountant.py",
+    ),
+    Fault(
+        "price: an exchange in a histogram for a removal",
+        "sfumato/privacy/accounting/accountant.py",
+        "apart = math.sqrt(2) / 2 if",
+        "apart = 1 / 2 if",
+        "sfumato/privacy/accounting/test_events.py",
+    ),
+    Fault(
+        "price: noised records that tell how many there are",
+        "sfumato/privacy/accounting/events.py",
+        'if relation == "replace_one" or not self.noise_multiplier:',
+        "if True:",
+        "sfumato/privacy/accounting/test_events.py",
+    ),
+    Fault(
         "odds: an exchange for a removal",
         "sfumato/privacy/accounting/pld.py",
         '{"add_remove": 1.0, "replace_one": 2.0}',

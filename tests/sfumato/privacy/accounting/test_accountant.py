@@ -531,6 +531,15 @@ def test_calibration_beside_a_fixed_part():
         calibrate(1.0, DELTA, lambda noise: [Uncertified(reason="test")])
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("share", [0.8, 0.99])
+def test_an_answer_that_costs_more_than_the_quick_grids_say_is_raised_until_it_certifies(monkeypatch, share, relation):
+    quick = accountant._by_grids
+    monkeypatch.setattr(accountant, "_by_grids", lambda *terms: share * quick(*terms))
+    noise = calibrate_noise(3.0, DELTA, 0.1, 100, relation)
+    assert 0.85 * 3.0 < dp_sgd_epsilon(noise, 0.1, 100, DELTA, relation) <= 3.0
+
+
 def test_calibration_of_what_is_free_takes_the_least_noise():
     assert calibrate_noise(1.0, DELTA, 1e-9, 10) == NOISE_RANGE[0]
     assert calibrate_noise(1.0, DELTA, 0.1, 0) == NOISE_RANGE[0]
