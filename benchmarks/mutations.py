@@ -229,6 +229,20 @@ FAULTS = (
         OF_TRAINING,
     ),
     Fault(
+        "training: other processes draw batches of one size",
+        "sfumato/privacy/engine/distributed.py",
+        "poisson_sample(len(units), settings.sample_rate, source)",
+        "torch.randperm(len(units))[: round(len(units) * settings.sample_rate)]",
+        "sfumato/privacy/engine/test_distributed.py",
+    ),
+    Fault(
+        "training: other processes draw at the rate of the settings",
+        "sfumato/privacy/mechanisms.py",
+        'update={"steps": event.steps, "sample_rate": event.sample_rate})\n    with joining(',
+        'update={"steps": event.steps})\n    with joining(',
+        OF_QUERIES,
+    ),
+    Fault(
         "training: divided by the batch as it fell",
         TRAINING,
         "(noisy[name] / expected_batch)",

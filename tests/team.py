@@ -1,4 +1,4 @@
-"""What each process of a training does that torchrun starts for a test; the first one writes what it saw.
+"""What each process of a training does that torchrun starts for a test; the first one writes what it saw. And one of them alone.
 
 `python -m torch.distributed.run --standalone --nproc-per-node 2 -m tests.team FOLDER`
 """
@@ -69,6 +69,27 @@ class StopAt:
     def stopping(self):
         """As `Checkpoint` has it."""
         return False
+
+
+class Led:
+    """The second of two processes where the first one is not there: it is to take part in so many steps."""
+
+    part = slice(1, None, 2)
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def begin(self, model):
+        """As `Team` has it."""
+
+    def follow(self, trainable):
+        """As `Team` has it."""
+        self.left -= 1
+        return self.left >= 0
+
+    def total(self, own):
+        """As `Team` has it."""
+        return own
 
 
 class Seen:

@@ -30,6 +30,7 @@ from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import (
     drawn,
     fine_tuned,
+    fine_tuned_beside,
     noised_records,
     noisy_counts,
     noisy_head,
@@ -40,6 +41,7 @@ from sfumato.privacy.noise import Source
 from sfumato.training import unlabelled_losses
 from tests.seeded import seeded_source
 from tests.spends import KEYS
+from tests.team import Led
 
 DIGITS = PrivateSet(name="digits", source="digits", share=0.1395)
 CPU = torch.device("cpu")
@@ -317,6 +319,21 @@ def test_the_event_decides_steps_and_rate_and_not_the_settings(ledger):
     tune(access(ledger), spy, event, progress=lambda *reported: steps.append(reported))
     assert steps == [(step, 30) for step in range(1, 31)]
     assert sum(sizes) / 30 == pytest.approx(50, abs=5 * math.sqrt(200 * 0.25 * 0.75 / 30))
+
+
+def test_the_event_decides_the_rate_of_the_other_processes_too(ledger):
+    sizes = []
+
+    def spy(x, y, generator):
+        sizes.append(len(x))
+        return corrupt(x, y, generator)
+
+    event = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.25, steps=30)
+    with door.spending(access(ledger), [event]) as visit:
+        how = {"reservation": visit.hash, "team": Led(30), "device": CPU, "physical_batch": 32}
+        fine_tuned_beside(access(ledger), event, network(), spy, TUNING, **how)
+    assert kinds(ledger) == ["reserve", "open"], "the first process has paid for both"
+    assert len(sizes) == 30 and sum(sizes) / 30 == pytest.approx(25, abs=5 * math.sqrt(100 * 0.25 * 0.75 / 30))
 
 
 def test_the_noise_of_the_event_reaches_the_weights(ledger, monkeypatch):

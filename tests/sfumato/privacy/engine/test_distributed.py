@@ -1,4 +1,7 @@
-"""Two real processes under torchrun do what one does: exactly where masks and noise are given, in distribution where they are drawn."""
+"""Two real processes under torchrun do what one does: exactly where masks and noise are given, in distribution where they are drawn.
+
+What one of the other processes draws is also looked at without torchrun, quickly.
+"""
 
 import math
 import subprocess
@@ -9,10 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sfumato.diffusion.objective import Examples
 from sfumato.privacy.engine import distributed, dp_sgd
+from sfumato.privacy.engine.distributed import help_training
 from tests import team
+from tests.seeded import seeded_source
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
 
 
@@ -35,6 +40,7 @@ def one(monkeypatch):
     return team.injected(None)
 
 
+@pytest.mark.slow
 def test_with_given_masks_and_noise_two_processes_are_one(one, two):
     assert one["gradients"].shape == two["gradients"].shape and len(one["gradients"]) == team.STEPS
     torch.testing.assert_close(two["gradients"], one["gradients"], rtol=1e-4, atol=1e-6)
@@ -42,15 +48,15 @@ def test_with_given_masks_and_noise_two_processes_are_one(one, two):
     assert not torch.equal(one["whole"], torch.nn.utils.parameters_to_vector(team.network().parameters()))
 
 
+@pytest.mark.slow
 def test_a_training_of_two_goes_on_where_it_stopped(one, two):
     torch.testing.assert_close(two["again"], two["whole"], rtol=0, atol=0)
     torch.testing.assert_close(one["again"], one["whole"], rtol=0, atol=0)
 
 
-def test_the_union_of_the_parts_is_a_poisson_sample_at_the_stated_rate(two):
-    """Also across the two parts: records with even numbers lie in one, those with odd numbers in the other."""
-    took, rate = two["took"].double(), team.DRAWN.sample_rate
-    steps, records = took.shape
+def check_poisson(took):
+    """Whether records, a column each, took part in each step, independently of each other and at the stated rate."""
+    rate, (steps, records) = team.DRAWN.sample_rate, took.shape
     spread = math.sqrt(rate * (1 - rate) / steps)
     assert set(took.unique().tolist()) == {0, 1}
     assert took.mean(0).tolist() == pytest.approx([rate] * records, abs=5 * spread)
@@ -58,10 +64,33 @@ def test_the_union_of_the_parts_is_a_poisson_sample_at_the_stated_rate(two):
     assert float(sizes.mean()) == pytest.approx(records * rate, abs=5 * spread * records**0.5)
     assert float(sizes.var()) == pytest.approx(records * rate * (1 - rate), rel=5 * math.sqrt(2 / steps))
     assert torch.corrcoef(took.T).fill_diagonal_(0).abs().max() < 5.5 / steps**0.5
+
+
+def test_another_process_draws_a_poisson_sample_of_its_records_in_each_step():
+    x, y = team.records(30)
+    took, steps = torch.zeros(team.DRAWN.steps, len(x), dtype=torch.float64), iter(range(team.DRAWN.steps))
+
+    def spy(x, y, generator):
+        took[next(steps), (x[:, 0, 0, 0] * 30).round().long()] = 1
+        return Examples(x[:, None], torch.ones_like(y)[:, None], y[:, None], x[:, None])
+
+    source = seeded_source(1)
+    drawn = {"source": source, "pairs": source.generator(), "physical_batch": 32, "team": team.Led(team.DRAWN.steps)}
+    help_training(team.network(), x, y, spy, team.DRAWN, **drawn)
+    check_poisson(took)
+
+
+@pytest.mark.slow
+def test_the_union_of_the_parts_is_a_poisson_sample_at_the_stated_rate(two):
+    """Also across the two parts: records with even numbers lie in one, those with odd numbers in the other."""
+    took = two["took"].double()
+    check_poisson(took)
+    steps = len(took)
     parts = torch.stack([took[:, 0::2].sum(1), took[:, 1::2].sum(1)])
     assert abs(float(torch.corrcoef(parts)[0, 1])) < 5.5 / steps**0.5
 
 
+@pytest.mark.slow
 def test_the_noise_comes_once(two):
     """Two processes that each added it would give sqrt(2) times as much."""
     noise = two["noise"].double() / (2.0 * team.DRAWN.clip / team.EXPECTED)
