@@ -22,6 +22,7 @@ from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.shards import dealt, shards_trained
 from sfumato.settings import resolve
+from tests.refusals import refused
 from tests.spends import KEYS
 
 SHAPE, CPU = (1, 8, 8), torch.device("cpu")
@@ -326,6 +327,5 @@ def test_what_the_public_network_became_draws_alone():
     ],
 )
 def test_bad_input_is_told_before_any_work_in_one_line(change, culprit):
-    with pytest.raises(BadInput, match=culprit) as refusal:
+    with refused(culprit):
         planned(*change.split())
-    assert "\n" not in str(refusal.value)
