@@ -157,6 +157,13 @@ FAULTS = (
         "sfumato/privacy/test_noisy_moments.py",
     ),
     Fault(
+        "moments: distances held clear of the noise of the counts",
+        CLASS_MOMENTS,
+        "alignment.bound_of(distances, events.distances.noise_multiplier,",
+        "alignment.bound_of(distances, events.counts.noise_multiplier,",
+        "sfumato/privacy/test_noisy_moments.py",
+    ),
+    Fault(
         "moments: noise of a round for half a record",
         CLASS_MOMENTS,
         "norm=residual, numbers=size",

@@ -125,6 +125,7 @@ def k_means(
         sums = torch.zeros(classes * cells, numbers + 1, dtype=torch.float64)
         for part in torch.arange(len(place)).split(alignment.CHUNK):
             left = records.residuals(part, middle[records.y[part]], residual)
+            # What is weighed has norm r by its own formula: this bounds what rounding adds to it, and what a change of that formula might.
             added = within(alignment.weighed(left, residual), residual)
             sums.index_add_(0, place[part], weight[part, None] * added)
         (noisy,) = noised([sums], noise_multiplier=event.noise_multiplier, norm=residual, numbers=size, source=source)

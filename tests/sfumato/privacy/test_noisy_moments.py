@@ -203,6 +203,16 @@ def test_a_narrow_class_far_from_the_public_images_is_bounded_by_how_narrow_it_i
     assert wide.residual == 3.5 and actual.second_noise < wide.second_noise / 100
 
 
+def test_distances_say_something_where_they_are_clear_of_their_own_noise(monkeypatch):
+    """Twice as loud as that of the counts; the drawn noise itself is left out."""
+    needed = alignment.CLEAR * MORE.distances.noise_multiplier * math.sqrt(alignment.BINS)
+    assert MORE.counts.noise_multiplier == MORE.distances.noise_multiplier / 2
+    for count, clear in ((math.floor(0.9 * needed), False), (math.ceil(1.1 * needed), True)):
+        images = ImageSet(np.full((count, 1, 2, 2), 120, np.uint8), np.zeros(count, np.int64), ("a",))
+        actual = mechanism(images, reference(SMALL), monkeypatch, silent=True, events=MORE)
+        assert (actual.residual < 2.0) == clear
+
+
 @pytest.mark.parametrize("grouped", [False, True], ids=["records", "groups"])
 def test_rounds_of_k_means_are_what_a_loop_finds(grouped, monkeypatch):
     """Two rounds, record by record; a group adds the mean of its members beside the one that speaks, whose draw is the same."""
