@@ -58,12 +58,17 @@ def fit_of(name, each=1):
     return fit, bound
 
 
+def same_each_time(monkeypatch):
+    """Let all noise of the games follow from the same seeds."""
+    seeds = itertools.count()
+    monkeypatch.setattr(query_games, "system_source", lambda: seeded_source(next(seeds)))
+
+
 @pytest.mark.parametrize("each", [1, 3], ids=["records", "groups"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_query_that_does_what_its_entry_says_has_no_fault_and_nearly_its_price(name, each, monkeypatch):
     """With noise that is the same each time: a bound of 95 % may be above the price by chance."""
-    seeds = itertools.count()
-    monkeypatch.setattr(query_games, "system_source", lambda: seeded_source(next(seeds)))
+    same_each_time(monkeypatch)
     fit, bound = fit_of(name, each)
     assert fit.what == name.partition(",")[0] and fit.faults == (), f"false alarms: {FALSE_ALARM}"
     assert fit.contribution == pytest.approx(1, abs=2e-3), "the record weighs as much as it can"
@@ -188,10 +193,11 @@ def test_one_noise_for_the_second_moments_of_all_classes_is_found(monkeypatch):
 
 
 def test_centres_that_know_the_sums_before_their_noise_are_found(monkeypatch):
-    """Second moments around the true means: then what the others add tells of the record, or the record moves more than was priced.
+    """Second moments around the true means: then what the others add tells of the record, and the record moves more than was priced.
 
-    Which of the two is seen follows the noise.
+    Which of the two is seen follows the noise; that of these seeds shows both.
     """
+    same_each_time(monkeypatch)
     real, true = class_moments.noised, []
 
     def noised(values, **given):
@@ -210,8 +216,9 @@ def test_centres_that_know_the_sums_before_their_noise_are_found(monkeypatch):
 
     monkeypatch.setattr(class_moments, "noised", noised)
     monkeypatch.setattr(class_moments, "alignment", Seeing())
-    faults = " ".join(fit_of("class moments")[0].faults)
-    assert "something else than its entry says of the others" in faults or "one record moved" in faults
+    of_the_others, of_the_record = fit_of("class moments")[0].faults
+    assert "lets out something else than its entry says of the others" in of_the_others
+    assert "one record moved the gaussian by 2." in of_the_record
 
 
 def test_queries_of_earlier_kinds_are_not_played():
