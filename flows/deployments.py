@@ -25,6 +25,7 @@ from sfumato.settings import resolve
 from tasks.planning import Wishes, plan_run
 from tasks.runtime.environment import configure, now
 from tasks.runtime.heartbeat import attended, named
+from tasks.server.parameters import BY_DATA
 
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 CHOSEN = ("method", "name")
@@ -95,8 +96,6 @@ def of_method(method: str, preset: str) -> Flow:
     return run
 
 
-BY_DATA = "by data"
-"""In place of a preset: that of the embedded digits for these, and for all other data the one that follows them."""
 AS_IT_IS, CHANGE = "as it is", "change"
 """Titles of a folded section and of an open one: the form shows them as two buttons, and the fields of the second alone."""
 

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from flows.cli.options import OUT
 from sfumato.errors import BadInput
-from tasks.runtime.environment import configure, running_server
+from tasks.runtime.environment import CHECKOUT, configure, running_server
 
 STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "budget": "bold", "server": "bold"}
 NO_SERVER = "down: nothing that is scheduled runs; start it with `sfumato serve`"
@@ -32,6 +32,10 @@ def serve(
     if not servers and not worker:
         raise BadInput("--no-servers and --no-worker together leave nothing to start: leave one of them out")
     place = configure()
+    if worker:
+        from tasks.server.parameters import check_parameters
+
+        check_parameters(CHECKOUT / "prefect.yaml")  # before what takes seconds to import
     from tasks.server import serve as server
 
     if servers:

@@ -16,10 +16,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO
 
-import yaml
 from rich.console import Console
 
 from artifacts.store import write_text
@@ -60,8 +58,6 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         raise BadInput(
             f"sfumato serve of this home runs already ({served}), with one worker for it: stop that first, or choose another home with SFUMATO_HOME"
         )
-    if worker:
-        check_parameters(CHECKOUT / "prefect.yaml")
     ports = {"Prefect": port, "MLflow": port + 1}
     for name, number in ports.items():
         if _listening(number):
@@ -174,13 +170,6 @@ def _watch(
         time.sleep(1)
 
 
-PARAMETERS = (
-    *("preset", "data", "epsilon", "publish_to", "licence", "settings"),
-    *("another_edition", "new_version", "go_on"),
-)
-"""What a deployment of a method takes: the parameters of the flows in `flows.deployments`, which take seconds to import."""
-
-
 def server_at(place: Where) -> str:
     """The address of the Prefect server that `sfumato serve` runs for this home; empty where none answers."""
     try:
@@ -188,18 +177,6 @@ def server_at(place: Where) -> str:
         return api if _listening(int(api.rpartition(":")[2].split("/")[0])) else ""
     except (OSError, ValueError, LookupError, TypeError):
         return ""
-
-
-def check_parameters(file: Path) -> None:
-    """`BadInput` for a deployment with a parameter that no method's form has: each of its runs would crash."""
-    for deployment in yaml.safe_load(file.read_text(encoding="utf-8"))["deployments"]:
-        given = set(deployment.get("parameters") or {})
-        for schedule in deployment.get("schedules") or []:
-            given |= set(schedule.get("parameters") or {})
-        for name in sorted(given - {*PARAMETERS}) if "flows.deployments." in deployment["entrypoint"] else ():
-            raise BadInput(
-                f"{file.name}: the deployment {deployment['name']!r} has the parameter {name!r}: it takes {', '.join(PARAMETERS)}"
-            )
 
 
 def _deploy(site: Site) -> None:

@@ -1,6 +1,5 @@
 """What `sfumato serve` starts ends with it, however it ends; the rest is tested in one piece (`tests/faults/test_serve.py`)."""
 
-import inspect
 import json
 import socket
 import subprocess
@@ -11,11 +10,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from rich.console import Console
 
 from sfumato.errors import BadInput
-from tasks.runtime.environment import CHECKOUT, SERVER_FILE, configure
+from tasks.runtime.environment import SERVER_FILE, configure
 from tasks.server import serve
 from tests.examples import home_at
 
@@ -72,29 +70,6 @@ def test_a_second_server_for_one_home_is_refused_before_anything_is_started(tmp_
     for left in (json.dumps({"api": api}), "{", "[]", '{"api": 7}'):
         note.write_text(left)
         assert serve.server_at(place) == "", "of a server that ended"
-
-
-@pytest.mark.parametrize("where", ["parameters", "schedules"])
-def test_a_parameter_that_no_form_has_is_named_before_its_runs_crash(tmp_path, where):
-    one = {"name": "weekly", "entrypoint": "flows.deployments.rapid", "parameters": {"epsilon": 2}}
-    file = tmp_path / "prefect.yaml"
-    file.write_text(yaml.safe_dump({"deployments": [one]}))
-    serve.check_parameters(file)
-    more = {"parameters": {"epsilion": 2}}
-    one |= more if where == "parameters" else {"schedules": [{"cron": "0 6 * * 1", **more}]}
-    file.write_text(yaml.safe_dump({"deployments": [one]}))
-    with pytest.raises(
-        BadInput,
-        match=r"prefect.yaml: the deployment 'weekly' has the parameter 'epsilion': it takes preset, data, epsilon",
-    ):
-        serve.check_parameters(file)
-
-
-def test_the_parameters_are_those_of_every_form():
-    from flows.deployments import of_method
-
-    assert tuple(inspect.signature(of_method("rapid", "").fn).parameters) == serve.PARAMETERS
-    serve.check_parameters(CHECKOUT / "prefect.yaml")
 
 
 def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, monkeypatch):
