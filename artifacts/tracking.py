@@ -232,11 +232,20 @@ class Tracker:
 
     def end_those_of(self, flow_run: str, why: str) -> None:
         """End as `KILLED` the runs that go on although the process of their flow run in Prefect is dead."""
+        for run in self._at_work(f" AND tags.`{FLOW_RUN}` = '{flow_run}'"):
+            self.end(run.info.run_id, "KILLED", {REASON: why})
+
+    def flow_runs_at_work(self) -> set[str]:
+        """The ids of the flow runs in Prefect of all runs that go on."""
+        return {run.data.tags[FLOW_RUN] for run in self._at_work() if FLOW_RUN in run.data.tags}
+
+    def _at_work(self, more: str = "") -> Sequence[Any]:
         client = self.client()
         known = [one for one in map(client.get_experiment_by_name, EXPERIMENTS) if one]
-        at_work = f"attributes.status = 'RUNNING' AND tags.`{FLOW_RUN}` = '{flow_run}'"
-        for run in client.search_runs([one.experiment_id for one in known], at_work):
-            self.end(run.info.run_id, "KILLED", {REASON: why})
+        runs: Sequence[Any] = client.search_runs(
+            [one.experiment_id for one in known], f"attributes.status = 'RUNNING'{more}"
+        )
+        return runs
 
     def release(self, name: str, folder: Path, *, run: str, tags: Mapping[str, str], note: str) -> str:
         """Put the model in `folder` into the registry as this run's version of `name`, alias `released`; returns the version.

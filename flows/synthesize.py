@@ -160,11 +160,11 @@ def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
     if wishes.publish_to:
         checks.refuse_publishing(run.plan, run.settings)
     journal = Journal.begin(run.settings, private_set(run.settings), wishes.above)
-    if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
-        wishes = replace(wishes, publish_to=below(wishes.publish_to, journal.context.run))
-    if wishes.publish_to not in ("", RUN_FOLDER):
-        destination(wishes.publish_to, run.settings.data.private)
     with journal.until_the_end():
+        if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
+            wishes = replace(wishes, publish_to=below(wishes.publish_to, journal.context.run))
+        if wishes.publish_to not in ("", RUN_FOLDER):
+            destination(wishes.publish_to, run.settings.data.private)
         return _carry_out(run, wishes, journal)
 
 

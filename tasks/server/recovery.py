@@ -11,8 +11,9 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient
@@ -26,7 +27,7 @@ from prefect.client.schemas.filters import (
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
-from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType, WorkerStatus
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.states import Crashed
 from prefect.workers.process import ProcessWorker
@@ -40,6 +41,7 @@ from tasks.runtime.locks import is_free
 POOL = "sfumato"
 """Name of the work pool in prefect.yaml."""
 AT_WORK = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+STAGES_AT_WORK = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=AT_WORK)))
 GONE = "its process is gone: killed, or the machine went down. Finished stages are kept; the same run again goes on from there"
 """Message in the state of a run whose process died."""
 DEPLOYED = "deployed"
@@ -64,13 +66,27 @@ def mend(place: Where, api: str) -> list[str]:
             _crash(client, run)
         if len(gone) == len(runs):
             _free_gpu(client)
-    for run in gone:
-        with contextlib.suppress(Exception):  # of MLflow or its connection: the server is mended without it
-            place.tracker().end_those_of(str(run.id), GONE)
+    end_leavings(place, api)
     for path in (place.home / "locks").glob(sign("*")):
         if is_free(path):
             path.unlink()
     return [f"{run.name}: {GONE}" for run in gone]
+
+
+def end_leavings(place: Where, api: str) -> None:
+    """End the stages, and the runs in MLflow, of runs that are over in Prefect and whose process is gone: the worker, which reports a process that was
+    killed alone, knows neither. At any time."""
+    with SyncPrefectClient(api) as client:
+        over = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(TERMINAL_STATES)))
+        alone = _alone(client)
+        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=over), task_run_filter=STAGES_AT_WORK):
+            if _is_gone(place, run, alone):
+                _crash_stages(client, run)
+        with contextlib.suppress(Exception):  # of MLflow or its connection: the server is mended without it
+            tracker = place.tracker()
+            for run in _runs_of(client, tracker.flow_runs_at_work()):
+                if run.state and run.state.is_final() and _is_gone(place, run, alone):
+                    tracker.end_those_of(str(run.id), GONE)
 
 
 def make_pool(api: str) -> None:
@@ -154,14 +170,23 @@ def _alone(client: SyncPrefectClient) -> bool:
     return not any(one.status == WorkerStatus.ONLINE and one.name != worker_name() for one in workers)
 
 
+def _runs_of(client: SyncPrefectClient, ids: Iterable[str]) -> Iterator[FlowRun]:
+    """The flow runs of this server among those with the ids."""
+    for one in ids:
+        with contextlib.suppress(ObjectNotFound, ValueError):
+            yield client.read_flow_run(UUID(one))
+
+
 def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
-    state = TaskRunFilterState(type=TaskRunFilterStateType(any_=AT_WORK))
-    stages = client.read_task_runs(
-        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])), task_run_filter=TaskRunFilter(state=state)
-    )
-    for stage in stages:
-        client.set_task_run_state(stage.id, Crashed(message=GONE), force=True)
+    _crash_stages(client, run)
     client.set_flow_run_state(run.id, Crashed(message=GONE), force=True)
+
+
+def _crash_stages(client: SyncPrefectClient, run: FlowRun) -> None:
+    for stage in client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])), task_run_filter=STAGES_AT_WORK
+    ):
+        client.set_task_run_state(stage.id, Crashed(message=GONE), force=True)
 
 
 def _free_gpu(client: SyncPrefectClient) -> None:

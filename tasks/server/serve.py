@@ -40,6 +40,8 @@ QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 START_SECONDS = 600
 STOP_SECONDS = 60
 """Seconds for runs to save their state, and for servers to end, before they are killed."""
+TIDY_SECONDS = 300
+"""Seconds between two looks for what runs left behind that were killed alone."""
 SHORT_SECONDS = 30
 """Seconds that a worker must have lived to be started again."""
 RUNS_AT_ONCE = 2
@@ -152,7 +154,7 @@ def _watch(
         *["--name", recovery.worker_name(), "--limit", str(RUNS_AT_ONCE)],
         *(["--with-healthcheck"] if site.is_remote else []),
     ]
-    place, begun = site.place, 0.0
+    place, begun, tidied = site.place, 0.0, 0.0
     while True:
         if deployed and (WORKER not in started or started[WORKER].poll() is not None):
             if WORKER in started:
@@ -162,6 +164,11 @@ def _watch(
             for line in recovery.mend(place, site.api):
                 console.print(line, markup=False, soft_wrap=True, highlight=False)
             started[WORKER], begun = _start(command, site.environment, site.log), time.monotonic()
+            tidied = begun
+        if deployed and time.monotonic() - tidied > TIDY_SECONDS:
+            with contextlib.suppress(Exception):  # a server that is busy must not end the others
+                recovery.end_leavings(place, site.api)
+            tidied = time.monotonic()
         for name, process in started.items():
             if name != WORKER and process.poll() is not None:
                 raise BadInput(f"the {name} server ended: see {place.home / LOG}")

@@ -82,12 +82,23 @@ def test_a_run_that_is_to_be_published_without_a_licence_does_not_begin(no_serve
     assert not list(where().runs.iterdir()) and not (tmp_path / "out").exists()
 
 
-def test_a_run_whose_place_is_taken_does_not_begin(no_servers, tmp_path, scans):
+@pytest.mark.parametrize("another", [False, True])
+def test_a_run_that_cannot_be_published_where_it_should_ends_before_any_work(no_servers, tmp_path, scans, another):
     """The terminal asks first; a schedule did not, and found out after the work."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "there.txt").write_text("x")
-    with pytest.raises(BadInput, match="exists and is not an empty folder"):
-        run("dp-sgd", [f"data.private={scans}", *TINY], str(tmp_path / "out"))
+    taken, file = tmp_path / "out", tmp_path / "file"
+    taken.mkdir()
+    for path in (taken / "there.txt", file):
+        path.write_text("x")
+    private = as_class_folders(tmp_path / "private", range(60))
+    places = {file: "file", private / "released": "private"} | (
+        {} if another else {taken: "exists and is not an empty"}
+    )
+    for to, why in places.items():
+        with pytest.raises(BadInput, match=why):
+            flow.run_changed(
+                "dp-sgd", "auto", [*UNCHOSEN, f"data.private={private}", *TINY], Wishes(str(to), another=another)
+            )
+        assert not list(where().runs.iterdir()), "ended, with its empty folder"
     with where().ledger() as ledger:
         assert not ledger.entries()
 

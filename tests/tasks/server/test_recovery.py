@@ -4,15 +4,16 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
-from prefect import flow
+from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Pending, Running
+from prefect.states import Crashed, Pending, Running
 
 from artifacts.tracking import FLOW_RUN, REASON
 from tasks.runtime.caching import GPU
@@ -28,6 +29,11 @@ from tests.examples import home_at
 def work() -> None:
     """Nothing; its runs are made by hand."""
     return None
+
+
+@task
+def stage() -> None:
+    """Nothing either."""
 
 
 @pytest.fixture
@@ -117,6 +123,25 @@ def test_what_a_dead_run_left_open_in_mlflow_is_ended_and_a_living_one_goes_on(c
     assert [one.info.status for one in runs] == ["KILLED", "KILLED", "RUNNING", "RUNNING"]
     assert [one.data.tags.get(REASON) for one in runs] == [GONE, GONE, None, None]
     mend(place, api)
+
+
+def test_what_a_run_left_that_the_worker_itself_calls_crashed_is_ended_too(client, api, place):
+    dead, alive, foreign = (client.create_flow_run(work, state=Crashed()) for _ in range(3))
+    stages = [client.create_task_run(stage, run.id, "0", state=Running()) for run in (dead, alive, foreign)]
+    sign_of(place.home, dead.id).touch()
+    tracker, public = place.tracker(), "PUBLIC"
+    ids = [str(run.id) for run in (dead, alive, foreign)]
+    runs = [
+        tracker.log("a run", label=public, tags={FLOW_RUN: one}, ended=False) for one in (*ids, "none", str(uuid4()))
+    ]
+    with turn(place.home, sign(alive.id), ""):
+        assert mend(place, api) == [], "Prefect knows already"
+        states = [tracker.client().get_run(run).info.status for run in runs]
+        types = [client.read_task_run(one.id).state.type for one in stages]
+    assert states == ["KILLED", "RUNNING", "RUNNING", "RUNNING", "RUNNING"]
+    assert types == [StateType.CRASHED, StateType.RUNNING, StateType.RUNNING]
+    for run in (dead, alive, foreign):
+        client.delete_flow_run(run.id)
 
 
 def test_a_living_run_keeps_its_turn_on_the_gpu_when_another_died(client, api, place):

@@ -87,6 +87,24 @@ def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, m
     assert command[command.index("--limit") + 1] == str(serve.RUNS_AT_ONCE) == "2"
 
 
+def test_what_runs_left_that_were_killed_alone_is_ended_while_the_worker_lives(tmp_path, monkeypatch):
+    looks = []
+
+    def look(*where):
+        looks.append(where)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+        raise ValueError("the server is busy")
+
+    monkeypatch.setattr(serve, "_start", lambda *_: SimpleNamespace(poll=lambda: None))
+    monkeypatch.setattr(serve.recovery, "mend", lambda *_: [])
+    monkeypatch.setattr(serve.recovery, "end_leavings", look)
+    monkeypatch.setattr(serve, "TIDY_SECONDS", 0)
+    with home_at(tmp_path / "home"), pytest.raises(KeyboardInterrupt):
+        serve._watch(serve.Site(configure(), "api", {}, None), {}, Console(), Future())
+    assert [api for _, api in looks] == ["api", "api"]
+
+
 def test_a_deployment_that_fails_is_one_line_while_the_worker_is_at_work(tmp_path, monkeypatch):
     monkeypatch.setattr(
         serve, "_start", lambda *_: SimpleNamespace(poll=lambda: None, wait=lambda: 1, terminate=lambda: None)
