@@ -1,4 +1,5 @@
-"""Advice for a plan that exceeds its budget: how many fewer steps, or how much more noise, would fit.
+"""Advice for a plan that exceeds its budget: the epsilon that would fit, and the noise that it means. Fewer steps alone would not help: their noise is
+calibrated to the same epsilon.
 
 The search uses the accountant itself and rounds to the safe side. Not covered: changes to the other events of the plan.
 """
@@ -45,34 +46,16 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
     if not changeable or any(isinstance(event, Uncertified) for event in planned):
         return ""
     chosen = changeable[-1]
-    counter = {SubsampledGaussian: "steps", Gaussian: "count"}.get(type(chosen), "")
 
-    def changed(field: str, value: float) -> list[Event]:
-        new = chosen.model_copy(update={field: value})
+    def changed(noise: float) -> list[Event]:
+        new = chosen.model_copy(update={"noise_multiplier": noise})
         return [new if event is chosen else event for event in planned]
 
-    def fits(field: str, value: float) -> bool:
-        return with_spent(changed(field, value)) <= limit
-
-    ways = []
-    times = _most(getattr(chosen, counter), lambda value: fits(counter, value)) if counter else 0
-    if times:
-        ways.append(f"{times} of {getattr(chosen, counter)} {'steps' if counter == 'steps' else 'queries'}")
-    if noise := _least(chosen.noise_multiplier, lambda value: fits("noise_multiplier", value)):
-        shorter = alone(changed("noise_multiplier", noise))
-        ways.append(
-            f"noise multiplier {noise:g} instead of {chosen.noise_multiplier:.4g} (--epsilon {_floor(shorter):g}{also})"
-        )
-    return ", or ".join(ways)
-
-
-def _most(top: int, fits: Callable[[int], bool]) -> int:
-    """The largest number from 0 to `top` - 1 that fits; 0 where not even one does."""
-    low, high = 0, top
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    noise = _least(chosen.noise_multiplier, lambda value: with_spent(changed(value)) <= limit)
+    if not noise:
+        return ""
+    epsilon = _floor(alone(changed(noise)))
+    return f"--epsilon {epsilon:g}{also} (noise multiplier {noise:g} instead of {chosen.noise_multiplier:.4g})"
 
 
 def _least(start: float, fits: Callable[[float], bool]) -> float | None:
