@@ -133,12 +133,15 @@ def refuse_own_releases(settings: Settings) -> None:
 
 def unlike_known(name: str, source: str, reading: Reading) -> str:
     """How a source differs from the set that the ledger knows under this name, for the eyes of the person who runs this; empty where it does not, or
-    where that cannot be told from names alone."""
+    where that cannot be told from names alone. `BadInput`, which names no file, where a source that is known cannot be read."""
     known = known_constants(name)
-    try:
-        there = sources.describe(source, reading).whole if known else None
-    except BadInput:
-        return ""
+    there = (
+        sources.unnamed(
+            source, f"the private data (data.private) {source!r}", lambda: sources.describe(source, reading)
+        ).whole
+        if known
+        else None
+    )
     if (
         not known
         or not there

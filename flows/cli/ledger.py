@@ -77,7 +77,11 @@ def budget(
     with configure().ledger() as ledger:
         known = _known(ledger)
         named = set_named(dataset, known)
-        if not name and dataset not in known and (unlike := unlike_known(named, dataset, Reading("train"))):
+        unlike = ""
+        if not name and dataset not in known:
+            with contextlib.suppress(BadInput):  # images that cannot be read may have a budget
+                unlike = unlike_known(named, dataset, Reading("train"))
+        if unlike:
             raise BadInput(
                 f"{unlike}: for another collection give --name NAME, and --set data.name=NAME to its runs; for the set in the ledger its name alone, {named}"
             )

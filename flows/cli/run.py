@@ -20,7 +20,7 @@ from flows.cli.options import (
     warn,
     with_short,
 )
-from sfumato.errors import Refused
+from sfumato.errors import BadInput, Refused
 from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import Where, configure
 
@@ -160,10 +160,16 @@ def _show(place: Where, planned: "PlannedRun") -> None:
     from sfumato.preflight import private_of
     from sfumato.privacy.ledger.chain import is_there
     from tasks.checks import unlike_known
+    from tasks.runtime.internal import pointed
 
     _warn_of(planned)
     data = planned.settings.data
-    if unlike := unlike_known(data.name, data.private, replace(private_of(data).reading("train"), classes=())):
+    try:
+        unlike = unlike_known(data.name, data.private, replace(private_of(data).reading("train"), classes=()))
+    except BadInput as error:
+        warn(str(pointed(error, place.home)))
+        unlike = ""
+    if unlike:
         warn(
             f"{unlike}: another collection needs a name of its own (--set data.name=NAME), and a changed one sfumato run --new-version; where the number "
             "was declared, nothing is wrong"

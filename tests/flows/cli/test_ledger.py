@@ -77,6 +77,21 @@ def test_a_plan_on_another_collection_of_a_known_name_says_so(sfumato, folder, i
     assert same.code == 0 and "stands in the ledger" not in same.err
 
 
+def test_a_plan_on_images_of_a_known_set_that_cannot_be_read_says_so(sfumato, images, check):
+    check(f"data.private={images}")
+    (images / "j. doe").mkdir()
+    shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", f"data.private={images}")
+    assert (
+        shown.code == 0 and "warning: the private data (data.private)" in shown.err and "holds no images" in shown.err
+    )
+    (images / "j. doe").rmdir()
+    assert "holds no images" not in sfumato("plan", "dp-sgd", *QUICK[:4], "--set", f"data.private={images}").err
+    for picture in (images / "ill").iterdir():
+        picture.rename(picture.with_suffix(".txt"))
+    budget = sfumato("ledger", "budget", str(images), "--epsilon", "5", "--delta", "1e-5")
+    assert "'scans' may cost" in budget.out, "wherever its images are"
+
+
 def test_a_delta_of_a_budget_that_is_none_is_named(sfumato, spent):
     for wrong in ("0", "1", "-1e-5"):
         assert sfumato("ledger", "budget", "scans", "--epsilon", "5", "--delta", wrong).is_one_line(
