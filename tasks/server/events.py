@@ -6,6 +6,7 @@ from prefect.context import FlowRunContext
 from prefect.events import emit_event
 
 from artifacts.record import RunRecord
+from tasks.runtime.environment import where
 
 BUDGET, AUDIT = "sfumato.budget.nearly-spent", "sfumato.audit.failed"
 NEARLY = 0.8
@@ -13,13 +14,18 @@ NEARLY = 0.8
 
 
 def tell_spent(record: RunRecord) -> None:
-    """Tell where a run's set has used four fifths of its budget."""
+    """Tell where a run that paid has used up four fifths of its set's budget; what costs nothing changes nothing."""
     spent, left = record.spent_total["epsilon"], record.spent_total["left"]
-    if left is None or spent is None or spent < NEARLY * (spent + left):
+    if left is None or spent is None or spent < NEARLY * (spent + left) or not _paid(record.run):
         return
     name = record.settings["data"]["name"]
     text = f"the budget of '{name}' is nearly spent: epsilon {spent:.4g} of {spent + left:.4g}, {left:.4g} left"
     _tell(BUDGET, f"sfumato.set.{name}", {"run": record.run, "set": name, "text": text})
+
+
+def _paid(run: str) -> bool:
+    with where().ledger() as ledger:
+        return any(entry.kind == "reserve" and entry.body["run"] == run for entry in ledger.entries())
 
 
 def tell_refuted(record: RunRecord) -> None:

@@ -11,12 +11,28 @@ from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFi
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Running
 
+from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.auditing.findings import Audit
+from tasks.runtime.environment import where
 from tasks.server import automations as module
 from tasks.server import events
 from tasks.server.automations import NOTIFY, automations, set_up
 from tasks.server.recovery import GONE
-from tests.examples import make_record
+from tests.examples import home_at, make_record, reserve
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Make the record of a run, which has paid, with what its set has spent and what is left."""
+    with home_at(tmp_path / "home"), where().ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=5.0)], run="run-1")
+
+        def made(spent, left, run="run-1"):
+            total = {"epsilon": spent, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": left}
+            return make_record(tmp_path, run=run, spent_total=total)
+
+        yield made
+
 
 NAMES = {"sfumato-budget", "sfumato-audit", "sfumato-zombie", "sfumato-refused-schedule"}
 PATIENCE_SECONDS = 60
@@ -63,16 +79,14 @@ def test_with_an_address_there_is_one_more_and_without_it_goes(client):
     assert set(there(client)) == NAMES and there(client)["sfumato-budget"].actions[0].type == "do-nothing"
 
 
-def test_a_budget_that_is_nearly_spent_sets_its_automation_off(client, tmp_path):
+def test_a_budget_that_is_nearly_spent_sets_its_automation_off(client, record):
     set_up(PREFECT_API_URL.value())
 
     @flow(persist_result=False)
     def reported(record) -> None:
         events.tell_spent(record)
 
-    total = {"epsilon": 8.0, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": 2.0}
-    record = make_record(tmp_path, spent_total=total)
-    reported(record)
+    reported(record(8.0, 2.0))
     wanted = EventFilter(
         event=EventNameFilter(name=["prefect.automation.triggered"]), occurred=EventOccurredFilter()
     ).model_dump(mode="json", exclude_unset=True)
@@ -107,15 +121,21 @@ def test_a_run_that_gives_no_sign_of_life_any_more_is_called_crashed(client, mon
 
 
 @pytest.mark.parametrize(
-    ("spent", "left", "tells"), [(8.0, 2.0, True), (7.9, 2.1, False), (9.0, None, False), (None, 1.0, False)]
+    ("spent", "left", "run", "tells"),
+    [
+        (8.0, 2.0, "run-1", True),
+        (7.9, 2.1, "run-1", False),
+        (9.0, None, "run-1", False),
+        (None, 1.0, "run-1", False),
+        (8.0, 2.0, "run-2", False),
+    ],
 )
-def test_it_is_told_from_four_fifths_on(monkeypatch, tmp_path, spent, left, tells):
+def test_it_is_told_from_four_fifths_on_by_a_run_that_paid(monkeypatch, record, spent, left, run, tells):
     reported = []
     monkeypatch.setattr(
         events, "_tell", lambda event, resource, payload: reported.append((event, resource, payload["text"]))
     )
-    total = {"epsilon": spent, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": left}
-    events.tell_spent(make_record(tmp_path, spent_total=total))
+    events.tell_spent(record(spent, left, run))
     assert bool(reported) == tells
     if tells:
         assert reported == [
@@ -133,7 +153,6 @@ def test_of_an_audit_only_that_it_refutes_is_told(monkeypatch, tmp_path):
     assert [(event, set(payload)) for event, _, payload in reported] == [(events.AUDIT, {"run", "text"})]
 
 
-def test_without_a_server_nothing_is_told(monkeypatch, tmp_path):
+def test_without_a_server_nothing_is_told(monkeypatch, record):
     monkeypatch.setattr(events, "emit_event", lambda *_, **__: pytest.fail("an event was sent"))
-    total = {"epsilon": 9.0, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": 1.0}
-    events.tell_spent(make_record(tmp_path, spent_total=total))
+    events.tell_spent(record(9.0, 1.0))
