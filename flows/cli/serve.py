@@ -1,15 +1,24 @@
 """The commands `sfumato serve` and `sfumato status`."""
 
+import json
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from flows.cli.options import OUT
+from flows.cli.options import OUT, Json
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT, configure, running_server
 
-STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "budget": "bold", "server": "bold"}
+STYLES = {
+    "ended": "bold",
+    "runs": "green",
+    "waits": "yellow",
+    "next": "cyan",
+    "failed": "red",
+    "budget": "bold",
+    "server": "bold",
+}
 NO_SERVER = "down: nothing that is scheduled runs; start it with `sfumato serve`"
 
 
@@ -46,26 +55,51 @@ def serve(
         server.join(place, PREFECT_API_URL.value() or "", OUT)
 
 
-def status() -> None:
-    """Show what runs, waits, comes next, failed and why, and what is left of each budget."""
+def status(
+    as_json: Json = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Exit with 1 where the server is down or the last run of a deployment failed, for monitoring.",
+        ),
+    ] = False,
+) -> None:
+    """Show how each deployment ended last, what runs, waits, comes next, failed and why, and what is left of each budget."""
     place = configure()
     from tasks.prices import cached_prices
-    from tasks.server.status import budgets, lines
+    from tasks.server.status import budget_amounts, budgets, last_runs, lines
 
     def say(kind: str, text: str) -> None:
         OUT.print(f"{_styled(kind)}{escape(text)}", highlight=False, soft_wrap=True)
 
     api = running_server(place)
-    say("server", api or NO_SERVER)
-    running = list(lines(place, api))
-    width = max((len(one.name) for one in running), default=0)
-    for one in running:
-        say(one.kind, f"{one.name:<{width}}  {one.about}")
-    if not running:
-        say("runs", "none yet")
-    with cached_prices(place):
-        for line in budgets(place):
-            say("budget", line)
+    last, running = last_runs(api) if api else [], list(lines(place, api))
+    if as_json:
+        with cached_prices(place):
+            amounts = budget_amounts(place)
+        queued = [{"name": one.name, "about": one.about} for one in running if one.kind == "waits"]
+        entry = {"server": api or None, "deployments": [one._asdict() for one in last], "queued": queued}
+        print(json.dumps({**entry, "budgets": amounts}, indent=1, allow_nan=False))
+    else:
+        say("server", api or NO_SERVER)
+        over = [one for one in last if one.outcome]
+        width = max((len(one.deployment) for one in over), default=0)
+        for one in over:
+            say(
+                "ended",
+                f"{one.deployment:<{width}}  {one.time} {one.outcome}{': ' if one.message else ''}{one.message}",
+            )
+        width = max((len(one.name) for one in running), default=0)
+        for line in running:
+            say(line.kind, f"{line.name:<{width}}  {line.about}")
+        if not running:
+            say("runs", "none yet")
+        with cached_prices(place):
+            for budget in budgets(place):
+                say("budget", budget)
+    if check and (not api or any(one.failed for one in last)):
+        raise typer.Exit(1)
 
 
 def _styled(kind: str) -> str:

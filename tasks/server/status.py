@@ -1,7 +1,8 @@
 """The present state of this home's server, runs and ledger, in lines for one screen."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from artifacts.record import records
@@ -11,6 +12,7 @@ from tasks.runtime.environment import Where
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.filters import FlowRunFilterDeploymentId
     from prefect.client.schemas.objects import FlowRun, State, StateType
     from prefect.client.schemas.sorting import FlowRunSort
 
@@ -26,6 +28,42 @@ class StatusLine(NamedTuple):
     kind: str
     name: str
     about: str
+
+
+class LastRun(NamedTuple):
+    """How the last run of a deployment that is over ended; all empty where none is."""
+
+    deployment: str
+    outcome: str = ""
+    """Name of its state: `Completed`, `Failed`, `BadInput`, `Refused`, ..."""
+    time: str = ""
+    """ISO 8601, UTC."""
+    message: str = ""
+    """The first line of what it says."""
+    failed: bool = False
+
+
+def last_runs(api: str) -> list[LastRun]:
+    """One for each deployment, in the order of their names."""
+    from prefect.client.orchestration import SyncPrefectClient
+
+    with SyncPrefectClient(api) as client:
+        deployments = sorted(client.read_deployments(), key=lambda one: one.name)
+        return [_last_run(client, one.name, one.id) for one in deployments]
+
+
+def _last_run(client: "SyncPrefectClient", name: str, deployment: UUID) -> LastRun:
+    from prefect.client.schemas.filters import FlowRunFilterDeploymentId
+    from prefect.client.schemas.objects import TERMINAL_STATES, StateType
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    of = FlowRunFilterDeploymentId(any_=[deployment])
+    for _, state in _runs_in(client, *TERMINAL_STATES, sort=FlowRunSort.END_TIME_DESC, most=1, of=of):
+        failed = state.type in (StateType.FAILED, StateType.CRASHED)
+        time = state.timestamp.astimezone(UTC).isoformat(timespec="seconds")
+        message = (state.message or "").strip().splitlines() or [""]
+        return LastRun(name, state.name or "", time, message[0], failed)
+    return LastRun(name)
 
 
 def lines(place: Where, api: str) -> Iterator[StatusLine]:
@@ -56,6 +94,16 @@ def budgets(place: Where) -> Iterator[str]:
             yield f"'{name}': epsilon {rounded_up(total.epsilon)} spent at delta {total.delta:.3g}, {left}"
 
 
+def budget_amounts(place: Where) -> dict[str, Any]:
+    """The same as plain values, by set."""
+    if not is_there(place.ledger_url):
+        return {}
+    from artifacts.reports.spending import totals
+
+    with place.ledger() as ledger:
+        return {name: totals(ledger, name) for name in dict.fromkeys(entry.dataset for entry in ledger.entries())}
+
+
 def _at_server(client: "SyncPrefectClient") -> Iterator[StatusLine]:
     from prefect.client.schemas.objects import StateType
     from prefect.client.schemas.sorting import FlowRunSort
@@ -80,12 +128,16 @@ def _at_server(client: "SyncPrefectClient") -> Iterator[StatusLine]:
 
 
 def _runs_in(
-    client: "SyncPrefectClient", *types: "StateType", sort: "FlowRunSort", most: int = MOST
+    client: "SyncPrefectClient",
+    *types: "StateType",
+    sort: "FlowRunSort",
+    most: int = MOST,
+    of: "FlowRunFilterDeploymentId | None" = None,
 ) -> "list[tuple[FlowRun, State]]":
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 
     wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
-    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=wanted), sort=sort, limit=most)
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=wanted, deployment_id=of), sort=sort, limit=most)
     return [(run, run.state) for run in runs if run.state]
 
 
