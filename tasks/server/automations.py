@@ -24,7 +24,11 @@ HEARTBEAT_SECONDS, SILENT_SECONDS = 30, 300
 """Seconds between signs of life of a run, and those after which a run without one counts as dead."""
 SCHEDULED = "prefect.tag.auto-scheduled"
 """The tag of runs that a schedule made."""
-OF_RUN = """{"text": {{ (flow_run.name ~ ": " ~ flow_run.state.name ~ ". " ~ flow_run.state.message) | tojson }}}"""
+OF_RUN = """{"text": {{ (
+    (deployment.name ~ ": " if deployment and deployment.name != flow_run.name else "")
+    ~ flow_run.name ~ ": " ~ flow_run.state.name ~ ". " ~ flow_run.state.message
+) | tojson }}}"""
+"""The deployment says which schedule it was: a run has a name of its own only once it is planned."""
 OF_EVENT = """{"text": {{ event.payload.text | tojson }}}"""
 
 

@@ -170,6 +170,7 @@ def test_whoever_is_to_be_told_of_a_failure_is_told_why(served):
     )
     reported = until(lambda: [text for text in served.notices if "Refused" in text], served)
     assert "edition3: Refused. " in reported[0] and "'digits'" in reported[0]
+    assert reported[0].startswith("empirical-denoiser: 2")
     nearly = r"the budget of 'digits' is nearly spent: epsilon 4\.62\d of 5, 0\.37\d\d left"
     until(lambda: [text for text in served.notices if re.fullmatch(nearly, text)], served)
 

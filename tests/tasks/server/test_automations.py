@@ -1,6 +1,8 @@
 """What the server does by itself: made once, kept as people set it, and set off by what runs tell."""
 
+import json
 import time
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -8,6 +10,7 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.events import emit_event
 from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter
+from prefect.server.utilities.user_templates import matching_types_in_templates, render_user_template_sync
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Running
 
@@ -77,6 +80,19 @@ def test_with_an_address_there_is_one_more_and_without_it_goes(client):
     assert reported == {NOTIFY, "sfumato-budget", "sfumato-audit"}
     set_up(api)
     assert set(there(client)) == NAMES and there(client)["sfumato-budget"].actions[0].type == "do-nothing"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "name", "start"),
+    [("weekly", "rapid", "weekly: rapid: "), ("rapid", "rapid", "rapid: "), (None, "mine", "mine: ")],
+)
+def test_the_line_on_a_run_names_its_deployment(deployment, name, start):
+    state = SimpleNamespace(name="BadInput", message='no "scans"')
+    of = deployment and SimpleNamespace(name=deployment)
+    context = {"deployment": of, "flow_run": SimpleNamespace(name=name, state=state)}
+    line = render_user_template_sync(module.OF_RUN, context)
+    assert json.loads(line) == {"text": f'{start}BadInput. no "scans"'}
+    assert set(matching_types_in_templates([module.OF_RUN], types={"deployment", "flow_run", "flow"})) == set(context)
 
 
 def test_a_budget_that_is_nearly_spent_sets_its_automation_off(client, record):
