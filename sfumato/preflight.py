@@ -78,6 +78,7 @@ def preflight(
             raise BadInput(
                 f"data.{side} names no images: give a folder, a table, a file or a data set, such as --set data.{side}=PATH"
             )
+        sources.must_exist(source, f"the {side} data (data.{side})")
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = _chosen(settings.data)
     settings = with_pretrained(settings.model_copy(update={"data": data}))

@@ -62,20 +62,30 @@ def is_there(source: str) -> bool:
     return all(part in NAMES or os.path.lexists(part) for part in parts_of(source))
 
 
-def existing(source: str) -> Path:
-    """The folder or NPZ file of that name, or the reason why there is none."""
+def must_exist(source: str, what: str) -> None:
+    """`BadInput` for a source, or a part of a mixture, that is neither a name nor a place; `what` is called so in the message."""
+    for part in parts_of(source):
+        if part not in NAMES:
+            existing(part, what)
+
+
+def existing(source: str, what: str = "the data source") -> Path:
+    """The folder or file of that name, or the reason why there is none."""
     path = Path(source)
     known = (
         f"give {', '.join(NAMES)}, a folder of class folders, a folder with IDX files, or a file ({', '.join(FILES)})"
     )
     if "://" in str(source):
-        raise BadInput(f"the data source {source!r} is at a URL: copy it into a folder here first, and name the folder")
+        raise BadInput(f"{what} {source!r} is at a URL: copy it into a folder here first, and name the folder")
     if not os.path.lexists(source):
-        near = difflib.get_close_matches(Path(source).name.lower(), NAMES, n=1)
+        near = difflib.get_close_matches(path.name.lower(), NAMES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadInput(f"the data source {source!r} does not exist; {hint}{known}")
+        as_path = os.sep in str(source) or path.suffix in FILES
+        raise BadInput(
+            f"{what} {source!r} does not exist; {'no such folder or file: is it mounted?' if as_path else hint + known}"
+        )
     if not path.is_dir() and path.suffix not in FILES:
-        raise BadInput(f"the data source {source!r} is not a folder; {known}")
+        raise BadInput(f"{what} {source!r} is not a folder; {known}")
     return path
 
 

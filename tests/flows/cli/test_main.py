@@ -146,9 +146,9 @@ def public(tmp_path) -> Path:
 
 
 def test_a_path_that_does_not_exist_is_named(sfumato, tmp_path, public):
-    nowhere = tmp_path / "nowhere"
-    for side in ("private", "public"):
-        assert sfumato("run", *changed(f"data.{side}={nowhere}")).is_one_line(repr(str(nowhere)), "does not exist")
+    for side, nowhere in dict.fromkeys(("private", "public"), tmp_path / "nowhere").items():
+        refused = sfumato("run", *changed(f"data.{side}={nowhere}"))
+        assert refused.is_one_line(f"(data.{side}) {str(nowhere)!r} does not exist", "is it mounted?")
 
 
 def test_an_empty_folder_is_named(sfumato, tmp_path):

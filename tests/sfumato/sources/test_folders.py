@@ -91,7 +91,7 @@ def test_mixed_channels_name_the_two_files(folder):
 
 @pytest.mark.parametrize("read", [describe, load])
 def test_unusable_folders(tmp_path, read):
-    with refused("nowhere' does not exist", "digits"):
+    with refused("nowhere' does not exist; no such folder or file: is it mounted?"):
         read(tmp_path / "nowhere")
     with refused("s3://bucket/out' is at a URL", "copy it into a folder here"):
         read("s3://bucket/out")
