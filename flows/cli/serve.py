@@ -86,10 +86,8 @@ def status(
         over = [one for one in last if one.outcome]
         width = max((len(one.deployment) for one in over), default=0)
         for one in over:
-            say(
-                "ended",
-                f"{one.deployment:<{width}}  {one.time} {one.outcome}{': ' if one.message else ''}{one.message}",
-            )
+            ended = f"{one.time[:16].replace('T', ' ')} {one.outcome}"
+            say("ended", f"{one.deployment:<{width}}  {': '.join(filter(None, (ended, one.message)))}")
         width = max((len(one.name) for one in running), default=0)
         for line in running:
             say(line.kind, f"{line.name:<{width}}  {line.about}")

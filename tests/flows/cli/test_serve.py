@@ -40,8 +40,8 @@ def test_the_screen_begins_with_how_each_deployment_ended(sfumato, server):
     shown = sfumato("status")
     assert shown.code == 0 and [line.split() for line in shown.out.splitlines()[:4]] == [
         ["server", "http://127.0.0.1:4200/api"],
-        ["ended", "rapid", "2026-11-23T06:20:00+00:00", "Completed:", "All", "states", "completed."],
-        ["ended", "weekly", "2026-11-23T06:10:00+00:00", "Refused:", "epsilon", "0", "of", "20", "left"],
+        ["ended", "rapid", "2026-11-23", "06:20", "Completed:", "All", "states", "completed."],
+        ["ended", "weekly", "2026-11-23", "06:10", "Refused:", "epsilon", "0", "of", "20", "left"],
         ["waits", "dppm", "Late"],
     ]
 
