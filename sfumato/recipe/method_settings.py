@@ -11,7 +11,7 @@ from sfumato.recipe.averaging import averages_of, branches, number_of
 from sfumato.recipe.embedding import latent_generator
 from sfumato.recipe.ensemble import drawing_of, draws_any_number, members_of
 from sfumato.recipe.picks import Pick
-from sfumato.recipe.presumed import Retrieving, averaging, retrieving
+from sfumato.recipe.presumed import Designing, Retrieving, averaging, retrieving
 from sfumato.recipe.private_steps import RICH
 from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, writing
 from sfumato.retrieval.choice import recipe_of, times_above
@@ -57,7 +57,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
             yield from latent_generator(own.embeds(settings), declared.shape[0])
     elif own.blueprint:
         yield Pick("pretraining.steps", 0, "its network is its own, and asks no public denoiser")
-        if hasattr(settings.method, "network"):
+        if isinstance(settings.method, Designing):
             yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
 
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-from sfumato.config import Pretraining
+from sfumato.config import Network, Pretraining
 from sfumato.methods import METHODS
 from sfumato.retrieval.settings import Extractor, QuerySettings
 from sfumato.settings import Settings
@@ -42,6 +42,13 @@ class Averaging(Protocol):
     longest: float
     pay: str
     trajectories: int
+
+
+@runtime_checkable
+class Designing(Protocol):
+    """Of a method with a network of its own."""
+
+    network: Network
 
 
 def retrieving(settings: Settings) -> Retrieving | None:
