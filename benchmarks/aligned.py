@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--shares", choices=("recipe", "default"), default="recipe")
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
     parser.add_argument("--no-judge", action="store_true", help="leave the conditions with a paid judge out")
+    parser.add_argument("--only-judged", action="store_true", help="leave those without a paid judge out")
     parser.add_argument("--judge", choices=USES, default=USES[0], help="what the paid judge is for")
     parser.add_argument(
         "--home", type=Path, default=CHECKOUT / "sfumato-home" / "benchmarks", help="where runs are kept"
@@ -65,6 +66,8 @@ def main() -> None:
         parser.error(
             "without methods and without a judge there is nothing to pair: name methods, or leave --no-judge out"
         )
+    if arguments.only_judged and (arguments.no_judge or not arguments.method):
+        parser.error("--only-judged pairs methods that have a judge: name methods, and leave --no-judge out")
     kind = DIGITS if arguments.target == DIGITS else ""
     data = set_up(arguments)
     from artifacts.reports.comparison import certified
@@ -79,7 +82,7 @@ def main() -> None:
         changes = [*data, *SIZES[kind], *shares, *arguments.set]
         grid = RunGrid((), kind or "auto", [epsilon], arguments.seeds, changes, title=f"aligned-{arguments.target}")
         try:
-            grid = conditions(grid, arguments.method, judge=None if arguments.no_judge else arguments.judge)
+            grid = conditions(grid, arguments.method, uses_of_judge(arguments))
             comparisons.append(compare_planned(grid, planned(grid), go_on=True))
         except (BadInput, Refused) as error:
             raise SystemExit(f"aligned: {error}") from None
@@ -96,20 +99,29 @@ def main() -> None:
         print(f"| {' | '.join(cells)} |")
 
 
-def conditions(grid: Any, methods: Sequence[str], judge: str | None = USES[0]) -> Any:
-    """Class moments alone and with a judge, and each method among aligned classes with and without one; each run once."""
+def uses_of_judge(arguments: argparse.Namespace) -> list[str]:
+    """What each condition says of a paid judge: nothing, that there is none, what it is for."""
+    if arguments.no_judge:
+        return [""]
+    judged = f" judge.use={arguments.judge}"
+    return [judged] if arguments.only_judged else [" judge.use=none", judged]  # a recipe may have a judge already
+
+
+def conditions(grid: Any, methods: Sequence[str], uses: Sequence[str]) -> Any:
+    """Class moments alone, and each method among aligned classes, with each use of a judge (an unjudged one first); each run once."""
     from artifacts.reports.differences import AblationPair
     from flows.ablations import moments_alone
     from flows.pairs import paired
 
-    alone, judged = moments_alone(), f" judge.use={judge}"
+    alone = moments_alone()
     bases = (
         [pair.variant for pair in paired(["mechanism"], replace(grid, variants=list(methods))).pairs] if methods else []
     )
-    uses = [" judge.use=none", judged] if judge else [""]  # a recipe may have a judge already
     pairs = [AblationPair(part="mechanism", variant=base + use, without=alone + use) for base in bases for use in uses]
     pairs += [
-        AblationPair(part="judge", variant=base + judged, without=base + uses[0]) for base in [alone, *bases] if judge
+        AblationPair(part="judge", variant=base + judged, without=base + uses[0])
+        for base in [alone, *bases]
+        for judged in uses[1:]
     ]
     variants = dict.fromkeys(half for pair in pairs for half in (pair.without, pair.variant))
     return replace(grid, variants=list(variants), pairs=tuple(pairs))
