@@ -42,7 +42,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def _without_moments(settings: Settings, declared: Declared, each: float) -> str:
     """Why classes of `each` records are not aligned; empty where they are."""
     own, shape = METHODS[settings.method.name], latent_shape(settings.latent, declared.shape)
-    if each < ENOUGH_RECORDS:
+    if each < ENOUGH_RECORDS and not own.needs_moments:
         return f"{each:.0f} records in a class are few"
     if own.embeds:
         return "mean embeddings say more of a class than its moments"
@@ -61,6 +61,8 @@ def _moments(settings: Settings, declared: Declared, each: float) -> Iterator[Pi
     trains, averages = trains_privately(settings), averages_in_latents(settings)
     most = alone or (trains and (_cells(MOST_OF_ALL * epsilon * each) > 1 or forgets(settings, declared)))
     why = f"{each:.0f} records in a class: the strongest lever before any gradient"
+    if each < ENOUGH_RECORDS:
+        why = f"all that the method has; {each:.0f} records in a class are few, and their covariance is nearly that of all"
     if trains:
         why += "; alone (method moments) as good or better on digits, MNIST and X-rays at epsilon 10"
     if averages:

@@ -25,6 +25,12 @@ def test_class_moments_and_a_judge_where_they_pay():
         assert math.hypot(*own) < 0.85 * epsilon, "enough is left for gradients"
 
 
+def test_a_method_that_has_moments_alone_never_reads_that_there_are_none():
+    few = recipe(method="moments", records=300)
+    reason = next(choice.why for choice in few.recipe.choices if choice.setting == "alignment.kind")
+    assert few.alignment.kind == "moments" and few.judge.use == "none" and "30 records in a class are few" in reason
+
+
 def test_a_judge_that_noise_would_teach_is_not_paid_for_and_leaves_the_public_half_as_it_is():
     for method in ("dp-sgd", "moments", "dp-merf"):
         heard, unheard = (recipe(f"privacy.epsilon={epsilon}", method=method, records=1500) for epsilon in (10, 1))
