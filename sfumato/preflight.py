@@ -111,9 +111,14 @@ def preflight(
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
         nearest = min(max(min(shape[1:]), FEWEST_PIXELS), MOST_PIXELS)
+        public_ones = (
+            "images drawn beside them are square"
+            if unnamed(data)
+            else f"public ones ({data.public!r}) cannot be brought to that by themselves"
+        )
         raise BadInput(
-            f"private images ({data.private!r}) are {shape[1]} pixels high and {shape[2]} wide, and public ones ({data.public!r}) cannot be "
-            f"brought to that by themselves: make all square with --set data.size={nearest}, and data.crop=centre to keep proportions"
+            f"private images ({data.private!r}) are {shape[1]} pixels high and {shape[2]} wide, and {public_ones}: "
+            f"make all square with --set data.size={nearest}, and data.crop=centre to keep proportions"
         )
     grouped = private.groups is not None
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS

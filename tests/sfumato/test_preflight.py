@@ -239,6 +239,8 @@ def test_private_images_that_are_not_square_name_a_way_out(tmp_path):
     np.savez(tmp_path / "a.npz", images=np.arange(1280, dtype=np.uint8).reshape(10, 8, 16), labels=np.arange(10) % 2)
     message = refusal(f"data.private={tmp_path / 'a.npz'}")
     assert "8 pixels high and 16 wide" in message and "--set data.size=8" in message
+    assert "glyphs" not in message, "nobody named them"
+    assert "public ones ('glyphs')" in refusal(f"data.private={tmp_path / 'a.npz'}", "data.public=glyphs")
     assert settle(f"data.private={tmp_path / 'a.npz'}", "data.size=8")[1].shape == (1, 8, 8)
 
 
