@@ -1,4 +1,4 @@
-"""Signs of life of a flow run for the server: a lock while its process lives, a clear name, one line that says why it ended.
+"""Signs of life of a flow run for the server: a lock while its process lives, a clear name, one line that says why it ended, in its log too.
 
 The lock is on a file, and the operating system releases it when the process dies, however it dies; so the leavings of a dead
 process differ from running work (`tasks.server.recovery`). The file holds the number of the process.
@@ -6,6 +6,7 @@ process differ from running work (`tasks.server.recovery`). The file holds the n
 
 import contextlib
 import functools
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -40,6 +41,8 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
         if this is None:
             return work(*args, **kwargs)
         show_life(configure().home, this)
+        for name in RUN_LOGS:
+            logging.getLogger(name).addFilter(in_one_line)
         try:
             return work(*args, **kwargs)
         except (BadInput, Refused, Stopped) as ended:
@@ -48,6 +51,19 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
             return Failed(name=type(error).__name__, message=str(error), data=error)
 
     return run
+
+
+RUN_LOGS = ("prefect.flow_runs", "prefect.task_runs")
+"""Prefect's loggers whose lines stand in the log of a run."""
+
+
+def in_one_line(record: logging.LogRecord) -> bool:
+    """Let a line pass into the log of a run; where a person's mistake or a refusal is behind it, that error's own line in place of a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    ended = error if error is None or isinstance(error, BadInput | Refused | Stopped) else what_ended(error)
+    if ended:
+        record.msg, record.args, record.exc_info = str(ended), (), None
+    return True
 
 
 def what_ended(failed: BaseException) -> BadInput | Refused | Stopped | None:

@@ -1,23 +1,26 @@
 """What Prefect shows of a run: a name that a person gave stays, its tags say what it is of, a stage is named by what it makes."""
 
+import logging
+
 import pytest
 import torch
-from prefect import flow
+from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.context import FlowRunContext
 from prefect.exceptions import FailedRun
 from prefect.flow_engine import run_flow
+from prefect.logging.loggers import flow_run_logger
 from prefect.settings import PREFECT_API_URL
 from prefect.utilities.names import generate_slug
 
 from artifacts.references import Samples
-from sfumato.errors import Stopped
+from sfumato.errors import BadInput, Refused, Stopped, Unnamed
 from tasks.runtime import run as journal
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.caching import GPU, stage
 from tasks.runtime.environment import configure
-from tasks.runtime.heartbeat import attended, call_run, is_made_up, named, what_ended
+from tasks.runtime.heartbeat import RUN_LOGS, attended, call_run, is_made_up, named, what_ended
 from tests.examples import home_at, keep_samples
 
 
@@ -89,6 +92,51 @@ def test_what_ended_a_run_is_known_where_the_servers_first_answer_was_lost(clien
     ended = what_ended(lost.value)
     assert isinstance(ended, Stopped) and ended.exit_code == Stopped.exit_code
     assert what_ended(RuntimeError("something else")) is None
+
+
+@task
+def opened(error: Exception) -> None:
+    """A stage that ends with an error, which another one was behind."""
+    try:
+        raise OSError("cannot read smith.png")
+    except OSError as cause:
+        raise error from cause
+
+
+@flow(name="mistaken-work", persist_result=False, validate_parameters=False)
+@attended
+def mistaken_work(error: Exception) -> None:
+    """A run that a mistake ends, in a stage."""
+    opened(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadInput("no such folder: is it mounted?"),
+        Refused("epsilon 0.4 of 5 left for 'digits'"),
+        Stopped("stopped after step 3 of 9"),
+        Unnamed("an image cannot be read", internal="smith.png cannot be read"),
+    ],
+)
+def test_the_log_of_a_run_that_a_person_can_correct_holds_one_line_and_no_traceback(client, caplog, error):
+    made = client.create_flow_run(mistaken_work)
+    for name in RUN_LOGS:
+        caplog.set_level(logging.ERROR, logger=name)
+    logger = flow_run_logger(made, mistaken_work)
+    with pytest.raises((BadInput, Refused, Stopped)):
+        run_flow(mistaken_work, flow_run=made, parameters={"error": error}, error_logger=logger)
+    assert client.read_flow_run(made.id).state.type == "FAILED"
+    of_stage, _, of_run = [one.getMessage() for one in caplog.records if one.name in RUN_LOGS]
+    assert of_stage == str(error) and of_run.startswith(str(error))
+    assert "smith" not in caplog.text and "Traceback" not in caplog.text
+
+
+def test_the_log_of_a_run_that_the_program_is_to_blame_for_holds_the_traceback(client, caplog):
+    caplog.set_level(logging.ERROR, logger=RUN_LOGS[0])
+    with pytest.raises(KeyError):
+        mistaken_work(KeyError("a fault of the program"))
+    assert "Traceback" in caplog.text
 
 
 def test_made_up_names_are_told_from_given_ones():
