@@ -25,6 +25,7 @@ from artifacts.tracking import AS_TRAINING
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where, answers
 from tasks.server import automations, recovery
+from tasks.server.timed_log import timed_log
 
 HOST = "127.0.0.1"
 PAGES = {"Prefect": "/", "MLflow": f"/#/experiments{AS_TRAINING}"}
@@ -75,7 +76,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         ],
     }
     note, started = place.home / SERVER_FILE, {}
-    with (place.home / LOG).open("ab") as log, _interruptible():
+    with timed_log(place.home / LOG) as log, _interruptible():
         site = Site(place, api, environment, log)
         try:
             for name, command in commands.items():
@@ -105,7 +106,7 @@ def join(place: Where, api: str, console: Console) -> None:
             f"no Prefect server answers {where}; set it to the API of one that runs (http://host:4200/api), or leave --no-servers away"
         )
     started: dict[str, subprocess.Popen[bytes]] = {}
-    with (place.home / LOG).open("ab") as log, _interruptible():
+    with timed_log(place.home / LOG) as log, _interruptible():
         site = Site(place, api, {**HEALTH, **os.environ, "PREFECT_API_URL": api, **ALIVE}, log, is_remote=True)
         try:
             console.print(f"{'Prefect':<8} {api}", highlight=False)
