@@ -44,8 +44,9 @@ TINY = {
     "rehearsal": {"images": 20, "nearer": 1e9, "survives": 0},
     "evaluation": {"images": 20, "baseline": False, "resamples": 20},
 }
-LONG = {**TINY, "pretraining": {"steps": 1_000_000}}
+LONG = {**TINY, "privacy": {"epsilon": 1, "delta": DELTA}, "pretraining": {"steps": 1_000_000}}
 LONG_PRIVATE = {**TINY, "privacy": {"epsilon": 0.2, "delta": DELTA}, "fine_tuning": {"steps": 20_000}}
+"""Both fit into what two editions leave of the budget."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,13 @@ def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carrie
     sign = sign_of(served.place.home, run.id)
     until(lambda: sign.exists() and sign.read_text(), served)
     stages = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
-    until(lambda: any(one.state.is_running() for one in served.client.read_task_runs(flow_run_filter=stages)), served)
+
+    def at_work() -> bool:
+        state = served.run(run.id).state
+        assert not state.is_final(), f"{state.name}: {state.message}"
+        return any(one.state.is_running() for one in served.client.read_task_runs(flow_run_filter=stages))
+
+    until(at_work, served)
     (worker,) = subprocess.check_output(
         ["pgrep", "-P", str(served.process.pid), "-f", "worker start"], text=True
     ).split()
