@@ -18,6 +18,7 @@ STYLES = {
     "failed": "red",
     "budget": "bold",
     "server": "bold",
+    "worker": "red",
 }
 NO_SERVER = "down: nothing that is scheduled runs; start it with `sfumato serve`"
 
@@ -68,6 +69,7 @@ def status(
     """Show how each deployment ended last, what runs, waits, comes next, failed and why, and what is left of each budget."""
     place = configure()
     from tasks.prices import cached_prices
+    from tasks.server.freezing import left_frozen
     from tasks.server.status import budget_amounts, budgets, last_runs, lines
 
     def say(kind: str, text: str) -> None:
@@ -83,6 +85,10 @@ def status(
         print(json.dumps({**entry, "budgets": amounts}, indent=1, allow_nan=False))
     else:
         say("server", api or NO_SERVER)
+        if number := left_frozen(place):
+            say(
+                "worker", f"process {number} is left of a `sfumato serve` that was killed, frozen: the next one ends it"
+            )
         over = [one for one in last if one.outcome]
         width = max((len(one.deployment) for one in over), default=0)
         for one in over:

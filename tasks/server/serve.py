@@ -25,6 +25,7 @@ from artifacts.tracking import AS_TRAINING
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where, answers
 from tasks.server import automations, recovery
+from tasks.server.freezing import end_left_frozen, frozen
 from tasks.server.timed_log import timed_log
 
 HOST = "127.0.0.1"
@@ -133,6 +134,8 @@ class Site:
 def _carry_out(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Console, worker: bool) -> None:
     """Make the pool and the automations, and wait for ever beside what runs; with the worker, deploy too."""
     place, api = site.place, site.api
+    if line := end_left_frozen(place, STOP_SECONDS):  # now that a server answers, its runs can say how they ended
+        console.print(line, markup=False, soft_wrap=True, highlight=False)
     if worker:
         console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
         recovery.make_pool(api)
@@ -209,22 +212,12 @@ def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -
         signal.signal(number, signal.SIG_IGN)
     if WORKER in started:
         # No error about runs may keep the servers from being stopped.
-        with frozen(started[WORKER]), contextlib.suppress(Exception):
+        with frozen(place, started[WORKER]), contextlib.suppress(Exception):
             recovery.end_runs(place, api, STOP_SECONDS)
         _end([started[WORKER]])
         with contextlib.suppress(Exception):
             recovery.mend(place, api)
     _end([process for name, process in started.items() if name != WORKER])
-
-
-@contextlib.contextmanager
-def frozen(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Inside the block a process does nothing: a worker begins no run, and kills none, as it does when it ends."""
-    process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
