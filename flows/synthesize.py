@@ -223,7 +223,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
         rehearsal=rehearsed,
     )
     record = conclude(run, journal, made)
-    tell_spent(record)
+    tell_spent()
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)

@@ -23,7 +23,7 @@ from prefect.states import Failed
 from sfumato.errors import BadInput, Refused, Stopped, Unnamed
 from tasks.runtime.environment import configure
 from tasks.runtime.internal import pointed
-from tasks.runtime.locks import turn
+from tasks.runtime.locks import is_free, turn
 
 Takes = ParamSpec("Takes")
 Gives = TypeVar("Gives")
@@ -97,6 +97,11 @@ def sign(run_id: UUID | str) -> str:
 def sign_of(home: Path, run_id: UUID) -> Path:
     """Its file."""
     return home / "locks" / sign(run_id)
+
+
+def any_at_work(home: Path) -> bool:
+    """Whether the process of any flow run of this home lives."""
+    return not all(map(is_free, (home / "locks").glob(sign("*"))))
 
 
 def call_run(name: str, about: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -162,9 +162,14 @@ def without_signs_of_life() -> Iterator[None]:
     """
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if PREFECT_API_URL.value() in _OWN else {}
+    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if is_own(PREFECT_API_URL.value() or "") else {}
     with temporary_settings(changes):
         yield
+
+
+def is_own(api: str) -> bool:
+    """Whether the server at this address is one that this process started, and that ends with it."""
+    return api in _OWN
 
 
 _OWN: set[str] = set()

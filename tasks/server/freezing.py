@@ -9,15 +9,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from artifacts.store import write_text
 from tasks.runtime.environment import Where
-from tasks.runtime.heartbeat import sign
-from tasks.runtime.locks import is_free
 
 FILE = "frozen-worker.json"
 """File in the home while the worker is frozen."""
@@ -60,15 +57,11 @@ def left_frozen(place: Where) -> int | None:
     return before.number if same and now.parent != before.parent else None
 
 
-def end_left_frozen(place: Where, seconds: float) -> str:
-    """End a frozen worker that was left behind, and return a line on it, empty where there is none. It waits up to `seconds` for runs that
-    still save their state, since they write into its pipe."""
+def end_left_frozen(place: Where) -> str:
+    """End a frozen worker that was left behind, and return a line on it; empty where there is none. Its runs write into its pipe: let them end first."""
     number = left_frozen(place)
     if number is None:
         return ""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not all(map(is_free, (place.home / "locks").glob(sign("*")))):
-        time.sleep(0.5)
     with contextlib.suppress(ProcessLookupError):
         os.kill(number, signal.SIGKILL)
     (place.home / FILE).unlink(missing_ok=True)

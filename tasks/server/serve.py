@@ -24,8 +24,9 @@ from artifacts.store import write_text
 from artifacts.tracking import AS_TRAINING
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where, answers
-from tasks.server import automations, recovery
-from tasks.server.freezing import end_left_frozen, frozen
+from tasks.runtime.heartbeat import any_at_work
+from tasks.server import automations, events, recovery
+from tasks.server.freezing import end_left_frozen, frozen, left_frozen
 from tasks.server.timed_log import timed_log
 
 HOST = "127.0.0.1"
@@ -134,8 +135,8 @@ class Site:
 def _carry_out(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Console, worker: bool) -> None:
     """Make the pool and the automations, and wait for ever beside what runs; with the worker, deploy too."""
     place, api = site.place, site.api
-    if line := end_left_frozen(place, STOP_SECONDS):  # now that a server answers, its runs can say how they ended
-        console.print(line, markup=False, soft_wrap=True, highlight=False)
+    if left_frozen(place):
+        _end_left_frozen(site, console)
     if worker:
         console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
         recovery.make_pool(api)
@@ -147,6 +148,19 @@ def _carry_out(site: Site, started: dict[str, subprocess.Popen[bytes]], console:
             _watch(site, started, console, beside.submit(_deploy, site) if worker else None)
         finally:
             _end(site.deploying)
+
+
+def _end_left_frozen(site: Site, console: Console) -> None:
+    """Finish the stop in which a `sfumato serve` was killed: end the runs, which save their state, then their frozen worker.
+
+    They can say how they ended now that a server answers. Those that were asked to stop before are given their time, since a second signal ends them at once.
+    """
+    deadline = time.monotonic() + STOP_SECONDS
+    while any_at_work(site.place.home) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    with contextlib.suppress(Exception):
+        recovery.end_runs(site.place, site.api, STOP_SECONDS)
+    console.print(end_left_frozen(site.place), markup=False, soft_wrap=True, highlight=False)
 
 
 def _watch(
@@ -170,8 +184,9 @@ def _watch(
             started[WORKER], begun = _start(command, site.environment, site.log), time.monotonic()
             tidied = begun
         if deployed and time.monotonic() - tidied > TIDY_SECONDS:
-            with contextlib.suppress(Exception):  # a server that is busy must not end the others
-                recovery.end_leavings(place, site.api)
+            for look in (recovery.end_leavings, events.tell_left):
+                with contextlib.suppress(Exception):  # a server that is busy must not end the others
+                    look(place, site.api)
             tidied = time.monotonic()
         for name, process in started.items():
             if name != WORKER and process.poll() is not None:
@@ -204,6 +219,8 @@ def _deploy(site: Site) -> None:
             if site.deploying[-1].wait():
                 raise BadInput(f"{what} could not be made: see {place.home / LOG}")
     recovery.note_deployed(place, file)
+    with contextlib.suppress(Exception):  # what a budget has come to is looked at again later
+        events.tell_left(place, site.api)  # now that the automations are there which hear of it
 
 
 def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -> None:

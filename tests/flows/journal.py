@@ -68,7 +68,7 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(checks, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "conclude", lambda *_: "record")
     for last in ("show_in_ui", "tell_spent"):
-        monkeypatch.setattr(flow, last, lambda record: None)
+        monkeypatch.setattr(flow, last, lambda *_: None)
     monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: book.worse)
     return book
 

@@ -1,6 +1,7 @@
 """What the server does by itself: made once, kept as people set it, and set off by what runs tell."""
 
 import json
+import re
 import time
 from types import SimpleNamespace
 from uuid import uuid4
@@ -16,25 +17,30 @@ from prefect.states import Completed, Running
 
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.auditing.findings import Audit
-from tasks.runtime.environment import where
+from tasks.runtime.environment import configure
+from tasks.runtime.heartbeat import sign
+from tasks.runtime.locks import turn
 from tasks.server import automations as module
 from tasks.server import events
 from tasks.server.automations import NOTIFY, automations, set_up
 from tasks.server.recovery import GONE
-from tests.examples import home_at, make_record, reserve
+from tests.examples import DELTA, home_at, make_record, reserve
 
 
 @pytest.fixture
-def record(tmp_path):
-    """Make the record of a run, which has paid, with what its set has spent and what is left."""
-    with home_at(tmp_path / "home"), where().ledger() as ledger:
-        reserve(ledger, [Gaussian(noise_multiplier=5.0)], run="run-1")
+def place(tmp_path):
+    """A home whose ledger has one payment, for 'scans', by run-1."""
+    with home_at(tmp_path / "home"):
+        place = configure()
+        with place.ledger() as ledger:
+            reserve(ledger, [Gaussian(noise_multiplier=5.0)], run="run-1")
+        yield place
 
-        def made(spent, left, run="run-1"):
-            total = {"epsilon": spent, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": left}
-            return make_record(tmp_path, run=run, spent_total=total)
 
-        yield made
+def allow(place, share: float) -> None:
+    """Set the budget of which a share is spent."""
+    with place.ledger() as ledger:
+        ledger.set_budget("scans", ledger.total("scans", DELTA).epsilon / share, DELTA)
 
 
 NAMES = {"sfumato-budget", "sfumato-audit", "sfumato-zombie", "sfumato-refused-schedule"}
@@ -95,23 +101,45 @@ def test_the_line_on_a_run_names_its_deployment(deployment, name, start):
     assert set(matching_types_in_templates([module.OF_RUN], types={"deployment", "flow_run", "flow"})) == set(context)
 
 
-def test_a_budget_that_is_nearly_spent_sets_its_automation_off(client, record):
-    set_up(PREFECT_API_URL.value())
+def sent(client, name: str, most: int = 1) -> list[dict]:
+    """The events of a name in the server's feed, once there are `most`, or a minute has passed."""
+    wanted = EventFilter(event=EventNameFilter(name=[name]), occurred=EventOccurredFilter())
+    wanted = {"filter": wanted.model_dump(mode="json", exclude_unset=True)}
+    deadline, result = time.monotonic() + PATIENCE_SECONDS, []
+    while len(result) < most and time.monotonic() < deadline:
+        result = client.request("POST", "/events/filter", json=wanted).json()["events"]
+        time.sleep(0.5)
+    return result
+
+
+def test_a_budget_that_is_nearly_spent_sets_its_automation_off_once_for_each_payment(client, place):
+    api = PREFECT_API_URL.value()
+    set_up(api)
+    allow(place, 0.85)
 
     @flow(persist_result=False)
-    def reported(record) -> None:
-        events.tell_spent(record)
+    def reported() -> None:
+        events.tell_spent()
 
-    reported(record(8.0, 2.0))
-    wanted = EventFilter(
-        event=EventNameFilter(name=["prefect.automation.triggered"]), occurred=EventOccurredFilter()
-    ).model_dump(mode="json", exclude_unset=True)
-    deadline, names = time.monotonic() + PATIENCE_SECONDS, []
-    while not names and time.monotonic() < deadline:
-        result = client.request("POST", "/events/filter", json={"filter": wanted}).json()["events"]
-        names = [one["resource"]["prefect.resource.name"] for one in result]
-        time.sleep(0.5)
-    assert names == ["sfumato-budget"]
+    reported()
+    assert [one["resource"]["prefect.resource.name"] for one in sent(client, "prefect.automation.triggered")] == [
+        "sfumato-budget"
+    ]
+    events.tell_left(place, api)
+    reported()
+    with place.ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=50.0)], run="run-2")
+    with turn(place.home, sign("at-work"), ""):
+        events.tell_left(place, api)  # the run at work tells itself
+    assert len(sent(client, events.BUDGET)) == 1
+    for _ in range(2):
+        events.tell_left(place, api)  # it died before
+    payloads = [one["payload"] for one in sent(client, events.BUDGET, 2)]
+    assert sorted(one["run"] for one in payloads) == ["run-1", "run-2"]
+    assert all(one["text"].startswith("the budget of 'scans' is nearly spent: epsilon ") for one in payloads)
+    reported()
+    time.sleep(1)
+    assert len(sent(client, events.BUDGET)) == 2
 
 
 @pytest.mark.slow
@@ -136,27 +164,19 @@ def test_a_run_that_gives_no_sign_of_life_any_more_is_called_crashed(client, mon
     assert client.read_flow_run(done.id).state.name == "Completed"
 
 
-@pytest.mark.parametrize(
-    ("spent", "left", "run", "tells"),
-    [
-        (8.0, 2.0, "run-1", True),
-        (7.9, 2.1, "run-1", False),
-        (9.0, None, "run-1", False),
-        (None, 1.0, "run-1", False),
-        (8.0, 2.0, "run-2", False),
-    ],
-)
-def test_it_is_told_from_four_fifths_on_by_a_run_that_paid(monkeypatch, record, spent, left, run, tells):
-    reported = []
-    monkeypatch.setattr(
-        events, "_tell", lambda event, resource, payload: reported.append((event, resource, payload["text"]))
-    )
-    events.tell_spent(record(spent, left, run))
-    assert bool(reported) == tells
-    if tells:
-        assert reported == [
-            (events.BUDGET, "sfumato.set.scans", "the budget of 'scans' is nearly spent: epsilon 8 of 10, 2 left")
-        ]
+@pytest.mark.parametrize(("share", "tells"), [(0.81, True), (0.79, False), (1.0, True)])
+def test_it_is_told_from_four_fifths_on(place, share, tells):
+    allow(place, share)
+    with place.ledger() as ledger:
+        text = events.nearly_spent(ledger, "scans")
+    assert bool(text) == tells
+    line = r"the budget of 'scans' is nearly spent: epsilon [\d.]+ of [\d.]+, [\d.]+ left"
+    assert not tells or re.fullmatch(line, text)
+
+
+def test_without_a_budget_nothing_is_told(place):
+    with place.ledger() as ledger:
+        assert events.nearly_spent(ledger, "scans") == ""
 
 
 def test_of_an_audit_only_that_it_refutes_is_told(monkeypatch, tmp_path):
@@ -169,6 +189,20 @@ def test_of_an_audit_only_that_it_refutes_is_told(monkeypatch, tmp_path):
     assert [(event, set(payload)) for event, _, payload in reported] == [(events.AUDIT, {"run", "text"})]
 
 
-def test_without_a_server_nothing_is_told(monkeypatch, record):
-    monkeypatch.setattr(events, "emit_event", lambda *_, **__: pytest.fail("an event was sent"))
-    events.tell_spent(record(9.0, 1.0))
+@pytest.mark.parametrize("own", [True, False])
+def test_a_server_that_ends_with_the_run_is_told_nothing_so_that_another_hears_it_later(place, monkeypatch, own):
+    looks = []
+    monkeypatch.setattr(events, "_tell_of_payments", lambda *of: looks.append(of))
+    monkeypatch.setattr(events, "is_own", lambda _: own)
+    monkeypatch.setattr(events, "FlowRunContext", SimpleNamespace(get=lambda: True))
+    monkeypatch.setattr(events, "PREFECT_API_URL", SimpleNamespace(value=lambda: "http://127.0.0.1:9/api"))
+    events.tell_spent()
+    assert bool(looks) != own
+
+
+def test_without_a_flow_run_or_where_the_server_does_not_answer_nothing_is_told(place, monkeypatch):
+    monkeypatch.setattr(events, "PREFECT_API_URL", SimpleNamespace(value=lambda: "http://127.0.0.1:9/api"))
+    allow(place, 0.9)
+    events.tell_spent()
+    monkeypatch.setattr(events, "FlowRunContext", SimpleNamespace(get=lambda: True))
+    events.tell_spent()

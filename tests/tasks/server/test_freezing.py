@@ -44,9 +44,12 @@ def left(place) -> Iterator[int]:
     """The number of a worker that is frozen, and whose parent was killed."""
     parent = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
     number = int(parent.stdout.readline())
-    assert left_frozen(place) is None and end_left_frozen(place, 0) == "", "its parent sees to it"
+    assert left_frozen(place) is None and end_left_frozen(place) == "", "its parent sees to it"
     parent.kill()
     parent.wait()
+    deadline = time.monotonic() + 60
+    while left_frozen(place) is None and time.monotonic() < deadline:  # it hears SIGSTOP when it has its turn
+        time.sleep(0.01)
     yield number
     if lives(number):
         os.kill(number, signal.SIGKILL)
@@ -56,7 +59,8 @@ def test_a_frozen_worker_is_ended_by_the_next_start_when_no_run_saves_any_more(p
     assert left_frozen(place) == left and lives(left)
     shown = Console(record=True, width=400)
     monkeypatch.setattr(serve, "_watch", lambda *_: None)
-    monkeypatch.setattr(serve.automations, "set_up", lambda *_: None)
+    stopped = []
+    monkeypatch.setattr(serve.recovery, "end_runs", lambda *of: stopped.append(of))
     with turn(place.home, sign("saving"), ""):
         site = serve.Site(place, "", {}, None)
         waiting = threading.Thread(target=serve._carry_out, args=(site, {}, shown, False))
@@ -64,8 +68,9 @@ def test_a_frozen_worker_is_ended_by_the_next_start_when_no_run_saves_any_more(p
         time.sleep(1)
         assert lives(left), "a run writes into its pipe"
     waiting.join(60)
+    assert stopped == [(place, "", serve.STOP_SECONDS)], "one that was not asked to stop before"
     assert not lives(left) and f"frozen (process {left}): it was ended" in shown.export_text()
-    assert end_left_frozen(place, 0) == "" and not (place.home / FILE).exists()
+    assert end_left_frozen(place) == "" and not (place.home / FILE).exists()
 
 
 def test_status_says_so_and_ends_nothing(place, left, monkeypatch, capsys):
@@ -79,7 +84,7 @@ def test_what_has_its_number_now_is_left_alone(place, left):
     note = json.loads((place.home / FILE).read_text())
     for other in ({**note, "began": "1"}, {**note, "number": os.getpid()}, {**note, "more": 1}, []):
         (place.home / FILE).write_text(json.dumps(other))
-        assert left_frozen(place) is None and end_left_frozen(place, 0) == "" and lives(left)
+        assert left_frozen(place) is None and end_left_frozen(place) == "" and lives(left)
 
 
 def test_inside_the_block_a_worker_is_frozen_and_afterwards_goes_on(place):
