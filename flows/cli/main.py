@@ -41,6 +41,7 @@ COMMANDS = {
     "settings": "settings",
     "presets": "settings",
     "migrate": "migrate",
+    "prune": "prune",
     "ledger": "ledger",
     "check": "check",
     "compare": "compare",

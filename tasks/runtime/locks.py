@@ -8,8 +8,10 @@ that share a PostgreSQL ledger and a store wait for each other at the ledger (`t
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -31,15 +33,26 @@ def holding(device: torch.device, home: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def turn(home: Path, name: str, waiting: str) -> Iterator[None]:
     """Wait for the turn called `name`, saying so in the terminal, and hold it."""
-    folder = home / "locks"
-    folder.mkdir(exist_ok=True)
-    with (folder / name).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            CONSOLE.print(waiting)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    path = home / "locks" / name
+    path.parent.mkdir(exist_ok=True)
+    while True:
+        with path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                CONSOLE.print(waiting)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(file, path):
+                yield
+                return
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Whether an open file is the one at this path still: one that was removed meanwhile holds back nobody."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

@@ -53,8 +53,9 @@ def left_frozen(place: Where) -> int | None:
     except (OSError, ValueError, TypeError):
         return None
     now = process_of(before.number)
-    same = now is not None and now.began == before.began and now.state == STOPPED
-    return before.number if same and now.parent != before.parent else None
+    if now is None or now.state != STOPPED or now.began != before.began or now.parent == before.parent:
+        return None
+    return before.number
 
 
 def end_left_frozen(place: Where) -> str:

@@ -40,6 +40,7 @@ def test_every_command_is_known_to_these_tests():
         *("generate", "verify-card"),
         "ledger",
         "migrate",
+        "prune",
         "presets",
         "rehearse",
         "report",

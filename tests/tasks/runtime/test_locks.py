@@ -65,6 +65,20 @@ def test_the_second_waits_and_a_dead_holder_gives_its_turn_back(tmp_path, capsys
         assert taken(tmp_path / "locks" / "key") and time.monotonic() - started < 30
 
 
+def test_a_lock_whose_file_was_removed_while_somebody_waited_is_taken_anew(tmp_path, monkeypatch):
+    flock, path = fcntl.flock, tmp_path / "locks" / "key"
+
+    def removed_first(file, how) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    with turn(tmp_path, "key", "waiting"):
+        assert taken(path), "by a file that others see"
+    assert not taken(path)
+
+
 # Several machines: homes of their own, one ledger on PostgreSQL, one store
 
 MACHINE = """
