@@ -17,7 +17,7 @@ from artifacts.record import RECORD
 from artifacts.store import Store
 from sfumato.errors import BadInput
 from tasks.runtime.environment import Where
-from tasks.runtime.heartbeat import any_at_work
+from tasks.runtime.heartbeat import any_at_work, sign
 from tasks.runtime.locks import is_free
 
 DAY_SECONDS = 86_400
@@ -48,7 +48,10 @@ def leftovers(place: Where, days: float) -> list[Leftovers]:
         path for path in place.runs.glob("*") if not (path / RECORD).exists() and not (path / "published").exists()
     )
     artifacts = unneeded(Store.open(home / "store"), named(place.runs))
-    locks = (path for path in (home / "locks").glob("*") if is_free(path))
+    signs = {
+        *(home / "locks").glob(sign("*"))
+    }  # by which `sfumato serve` sees that a run is gone, and which it removes
+    locks = (path for path in (home / "locks").glob("*") if path not in signs and is_free(path))
     return [
         Leftovers("sets of images that were drawn to be judged", _old(artifacts.judged, before)),
         Leftovers("folders of runs that did not end", _old(unended, before)),

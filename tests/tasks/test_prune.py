@@ -39,7 +39,8 @@ def place(tmp_path):
         (place.runs / "ended" / "run.json").write_text('{"samples_artifact": "' + of_ledger.digest + '"}')
         (store.root / ".new-draft").mkdir()
         (place.home / "locks").mkdir()
-        (place.home / "locks" / "a-stage").touch()
+        for name in ("a-stage", sign("died")):
+            (place.home / "locks" / name).touch()
         save_state(place.home / "states" / "key", TrainingState(3, {}, {}, ""))
         year_ago = time.time() - 365 * DAY_SECONDS
         for path in place.home.rglob("*"):
@@ -73,6 +74,7 @@ def test_what_is_old_and_over_may_go_and_the_rest_stays(place):
     remove(place, [one for one in leftovers(place, 30) if not one.unended])
     assert gone(place) == {**UNENDED, "results of runs that did not end": [unended.digest]}
     assert load_state(place.home / "states" / "key").step == 3
+    assert (place.home / "locks" / sign("died")).exists(), "`sfumato serve` tells by it that the run is gone"
     assert place.store().intact(of_ledger) and not place.store().intact(judged)
     assert {path.name for path in place.runs.iterdir()} == {"ended", "published", "at work"}
     with place.ledger() as ledger:
