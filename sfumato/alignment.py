@@ -239,7 +239,7 @@ def packed(matrices: Tensor) -> Tensor:
 
 
 def unpacked(vectors: Tensor) -> Tensor:
-    """The inverse of `packed`: symmetric matrices from vectors."""
+    """The inverse of `packed`: symmetric matrices `[..., d, d]` from vectors `[..., d (d + 1) / 2]`."""
     size = (math.isqrt(8 * vectors.shape[-1] + 1) - 1) // 2
     row, column = torch.triu_indices(size, size)
     values = vectors / torch.where(row == column, 1.0, math.sqrt(2)).to(vectors)

@@ -67,7 +67,7 @@ def relabelled(images: ImageSet, judged: Tensor) -> ImageSet:
 
 
 def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
-    """Each image with its likeliest class, given the judge's probabilities and the class that it was drawn for.
+    """Each image with its likeliest class, given the judge's log-probabilities `judged` `[n, classes]` and the class that it was drawn for.
 
     The model: an image shows the class it was drawn for with one probability, and each other class with an equal share of the rest, and
     the judge's probabilities are right up to a temperature (Guo et al. 2017). Both numbers are fitted by maximum likelihood of the
@@ -96,7 +96,7 @@ def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
 
 def credible(images: ImageSet, judged: Tensor) -> bool:
     """Whether the judge clearly agrees on more than half of the images with the class that they were drawn for, on average over the classes; one
-    with the same answer for all does not."""
+    with the same answer for all does not. `judged` `[n, classes]` are log-probabilities."""
     same = judged.argmax(1).numpy() == images.labels
     parts = [same[images.labels == label] for label in np.unique(images.labels)]
     error = math.sqrt(sum(part.var() / len(part) for part in parts)) / len(parts)
@@ -104,12 +104,13 @@ def credible(images: ImageSet, judged: Tensor) -> bool:
 
 
 def agreeing(images: ImageSet, judged: Tensor) -> np.ndarray:
-    """Positions of the images whose class is the judge's."""
+    """Positions int64 `[m]`, in rising order, of the images whose class is the judge's; `judged` `[n, classes]` are log-probabilities."""
     return np.flatnonzero(judged.argmax(1).numpy() == images.labels)
 
 
 def surest(images: ImageSet, judged: Tensor, wanted: Sequence[int]) -> np.ndarray:
-    """Positions of `wanted[c]` images drawn as class c, in order of class: those that the judge agrees with first, the surest of each first.
+    """Positions int64 `[sum(wanted)]` of `wanted[c]` images drawn as class c, in order of class: those that the judge agrees with first, the
+    surest of each first; `judged` `[n, classes]` are log-probabilities.
 
     Where fewer agree, the surest others of the class fill up, and where fewer were drawn, others do, so that the number is always right.
     """

@@ -30,7 +30,7 @@ class Examples:
     """`[b, K, c, h, w]`, the noise to be predicted."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Examples":
-        """The same change to every field (a slice, a device)."""
+        """The same change to every field `[b, K, ...]` (a slice, a device)."""
         return Examples(change(self.x_t), change(self.t), change(self.y), change(self.target))
 
 
@@ -47,10 +47,10 @@ class Randomness(Protocol):
     """The source of a sampler whose own noise hides the records (`sfumato.privacy.noise.Source`)."""
 
     def normal(self, shape: Sequence[int]) -> Tensor:
-        """Standard normals of `shape`, on the CPU."""
+        """Standard normals `[*shape]`, on the CPU."""
 
     def coins(self, shape: Sequence[int], rate: float) -> Tensor:
-        """Independent coins of `shape` that fall True with probability `rate`, on the CPU."""
+        """Independent coins, bool `[*shape]`, that fall True with probability `rate`, 0 to 1, on the CPU."""
 
 
 Draws = torch.Generator | Randomness
@@ -58,7 +58,7 @@ Draws = torch.Generator | Randomness
 
 
 def normal(like: Tensor, generator: Draws | None) -> Tensor:
-    """Standard normal noise of the shape and device of `like`."""
+    """Standard normal noise of the shape `[...]`, device and type of `like`."""
     if generator is not None and not isinstance(generator, torch.Generator):
         return generator.normal(like.shape).to(like)
     return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
@@ -72,7 +72,8 @@ def uniform_times(count: int, low: int, high: int, generator: torch.Generator, d
 def denoising_examples(
     schedule: NoiseSchedule, x: Tensor, y: Tensor, *, draws: int, low: int, high: int, generator: torch.Generator
 ) -> Examples:
-    """Plain denoising: t on low..high by the schedule's law, fresh noise for each of the K copies (Ho et al. 2020, Eq. 14).
+    """Plain denoising of records x `[b, c, h, w]` with classes y `[b]` (Ho et al. 2020, Eq. 14): K = `draws` copies of each, `[b, K, ...]`, every one
+    with a time t from `low` to `high`, 1 to T and both included, by the schedule's law, and with fresh noise.
 
     Many parameters: each is a tensor, or a number of one formula.
     """

@@ -234,18 +234,19 @@ def time_of(schedule: NoiseSchedule, sigma: float) -> int:
 
 
 def raised(schedule: NoiseSchedule, x: Tensor, now: int, later: int, generator: torch.Generator | None) -> Tensor:
-    """`x` at time `now` with fresh noise up to time `later`: x over its signal has noise sigma, to which sqrt(later^2 - now^2) is added."""
+    """`x` `[b, c, h, w]` at time `now` with fresh noise up to time `later` >= `now`, 1 to T both: x over its signal has noise sigma, to which
+    sqrt(sigma(later)^2 - sigma(now)^2) is added (Karras et al. 2022, Algorithm 2)."""
     added = math.sqrt(sigma_of(schedule, later) ** 2 - sigma_of(schedule, now) ** 2)
     return levels(schedule, later)[0] * (x / levels(schedule, now)[0] + added * normal(x, generator))
 
 
 def weighed(weights: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
-    """The sum of tensors of one shape, each times its weight."""
+    """The sum of tensors `[...]` of one shape, each times its weight; one of them at least."""
     return functools.reduce(operator.add, [weight * part for weight, part in zip(weights, parts, strict=True)])
 
 
 def moved(schedule: NoiseSchedule, x: Tensor, noise: Tensor, now: int, after: int) -> Tensor:
-    """`x` at time `after` if its noise is `noise` from `now` on (Liu et al. 2022, Eq. 11), with the image in range."""
+    """`x` `[b, c, h, w]` at time `after` if its noise is `noise` `[b, c, h, w]` from `now` on, 1 to T (Liu et al. 2022, Eq. 11), with the image in range."""
     t, s = (torch.full((len(x),), time, device=x.device) for time in (now, after))
     image = predicted_image(schedule, x, t, noise)
     return schedule.signal(s) * image + schedule.noise(s) * (x - schedule.signal(t) * image) / schedule.noise(t)

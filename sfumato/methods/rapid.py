@@ -226,7 +226,8 @@ def walks(settings: SettingsOf[Method], query: int) -> tuple[list[int], list[int
 
 
 def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:
-    """ehat = (xhat_v - sqrt(alpha_bar_v) x) / sqrt(1 - alpha_bar_v): the noise from x to the retrieved latent (Eq. 5)."""
+    """ehat = (xhat_v - sqrt(alpha_bar_v) x) / sqrt(1 - alpha_bar_v), `[b, c, h, w]`: the noise from x to the retrieved `latent`, both of that
+    shape, at `time` v, 1 to T (Jiang et al. 2025, Eq. 5)."""
     import torch
 
     t = torch.full((len(x),), time, device=x.device)
@@ -242,7 +243,8 @@ def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
-    """Eq. 5: K points of a private record on the lines from retrieved latents to it, with the retrieved noise; or plain noise."""
+    """K points `[b, K, c, h, w]` of private records `[b, c, h, w]` on the lines from retrieved latents to them, with the retrieved noise (Jiang et al.
+    2025, Eq. 5); or plain noise."""
     import torch
 
     from sfumato.diffusion.objective import denoising_examples, grouped, repeat_records, uniform_times
@@ -281,7 +283,8 @@ def one_step_of(settings: SettingsOf[Method], parts: Parts) -> OneStep:
 
 
 def look_up(settings: SettingsOf[Method], parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
-    """Latents at time v of the trajectories whose keys are nearest to the features of images `clean` `[b, c, h, w]`."""
+    """Latents `[b, c, h, w]` at time v of the trajectories whose keys are nearest to the features of images `clean` `[b, c, h, w]` of private
+    classes y `[b]`."""
     from sfumato.methods.parts import planned
 
     classes = parts.public_class(y) if settings.method.votes else None
@@ -291,7 +294,7 @@ def look_up(settings: SettingsOf[Method], parts: Parts, clean: Tensor, y: Tensor
 
 
 def take(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Latents at time v of trajectories taken at random, of the public classes that stand for private classes y `[b]`."""
+    """Latents `[b, c, h, w]` at time v of trajectories taken at random, of the public classes that stand for private classes y `[b]`."""
     from sfumato.methods.parts import planned
 
     base = planned(parts.base)

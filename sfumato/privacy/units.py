@@ -65,7 +65,7 @@ def units_of(images: ImageSet, *, each: int, device: torch.device | str = "cpu")
 
 
 def every_few(images: ImageSet, part: slice) -> ImageSet:
-    """The units at the places `part` with all their records, for one of several processes that share the units out."""
+    """The units at the places `part`, such as every second one, with all their records `[n, c, h, w]`: what one of several processes takes."""
     if images.groups is None:
         return images.subset(part)
     names, which = np.unique(images.groups, return_inverse=True)

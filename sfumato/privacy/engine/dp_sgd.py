@@ -48,12 +48,14 @@ def trainable_parameters(model: nn.Module, groups: tuple[str, ...]) -> dict[str,
 
 
 def poisson_sample(records: int, sample_rate: float, source: Source) -> Tensor:
-    """Indices of the records that take part, each independently with probability `sample_rate`; may be empty."""
+    """Positions of the records that take part, int64 `[n]` in rising order on the CPU: each of the `records` does by itself with probability
+    `sample_rate`, 0 to 1, so that n may be 0."""
     return source.coins((records,), sample_rate).nonzero()[:, 0]
 
 
 def add_gaussian(total: Gradients, *, noise_multiplier: float, clip: float, source: Source) -> Gradients:
-    """The sum, rounded to the grid, plus noise on it: `noise_multiplier` times what one record can then move (`noised`)."""
+    """The sum of clipped gradients, each of its parameter's shape, rounded to the grid, plus noise on it: `noise_multiplier` times what one
+    record can then move (`noised`)."""
     numbers = sum(value.numel() for value in total.values())
     parts = noised(list(total.values()), noise_multiplier=noise_multiplier, norm=clip, numbers=numbers, source=source)
     return dict(zip(total, parts, strict=True))
@@ -69,14 +71,14 @@ class Others(Protocol):
         """Begin a step at all of them, from these weights."""
 
     def total(self, own: Gradients) -> Gradients:
-        """The sum of this process's clipped gradients and theirs."""
+        """The sum of this process's clipped gradients and theirs, each of its parameter's shape."""
 
 
 class Checkpoint(Protocol):
     """Decides before each stretch of steps how far training goes."""
 
     def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:
-        """The step up to which to train, after `step` steps; `take` copies the state. May raise `Stopped`."""
+        """The step up to which to train, after `step` steps; `take` copies the state, tensors by name as `state_of` has them. May raise `Stopped`."""
 
     def stopping(self) -> bool:
         """Whether `go_on` should be called now."""
@@ -87,7 +89,7 @@ def state_of(
     averages: Mapping[str, AveragedModel],
     optimiser: torch.optim.Optimizer,
 ) -> dict[str, Tensor]:
-    """The state of a training by name: weights, moving averages, moments; copies on the CPU."""
+    """The state of a training by name: weights, moving averages and moments, each of its parameter's shape, and counters `[]`; copies on the CPU."""
     state: dict[str, Tensor] = {AVERAGED: averages[DRAWN_FROM].n_averaged}
     for kind, average in averages.items():
         averaged = dict(average.module.named_parameters())
@@ -105,7 +107,7 @@ def restore(
     averages: Mapping[str, AveragedModel],
     optimiser: torch.optim.Optimizer,
 ) -> None:
-    """Put back what `state_of` copied."""
+    """Put back what `state_of` copied, in place; a `KeyError` where something is missing."""
     for kind, average in averages.items():
         averaged = dict(average.module.named_parameters())
         average.n_averaged.copy_(tensors[AVERAGED])

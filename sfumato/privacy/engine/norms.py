@@ -64,7 +64,10 @@ def squared_norms(flat: Tensor) -> Tensor:
 
 
 def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Weighed:
-    """Norms and weighted sum for a layer's weight, computed in this way."""
+    """Norms `[b]` and weighted sum, of the weight's shape, for a layer's weight, computed in this `way`, one of `layer.ways`.
+
+    The b = `records` records of K copies have saved inputs and output gradients `q` of `[b * K * m, ...]`, the rows of a record side by side.
+    """
     if way != "gram":
         return weigh_gradients(layer.gradients(way, saved, q, records))
     direct_way = layer.ways(saved, q, records)[0]
@@ -96,7 +99,7 @@ def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Wei
 
 
 def gram_norms(layer: Matrix, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Squared norms `[b]` with their error bound added, and where that bound is more than `TOLERANCE` of the norm."""
+    """Squared norms `[b]` with their error bound added, and bool `[b]`, where that bound is more than `TOLERANCE` of the norm."""
     inputs, outputs = layer.grams(saved, q, records, dtype)
     squares = (inputs * outputs).sum((1, 2)).clamp(min=0)
     reach = (inputs.diagonal(dim1=1, dim2=2).clamp(min=0) * outputs.diagonal(dim1=1, dim2=2).clamp(min=0)).sqrt().sum(1)
@@ -107,7 +110,7 @@ def gram_norms(layer: Matrix, saved: Saved, q: Tensor, records: int, dtype: torc
 
 
 def chosen(saved: Saved, q: Tensor, subset: Tensor, records: int) -> tuple[Saved, Tensor]:
-    """The rows of some records only."""
+    """The rows `[n * K * m, ...]` of the records at `subset` int64 `[n]` only, from those `[records * K * m, ...]` of all."""
 
     def pick(part: Tensor) -> Tensor:
         return part.view(records, -1, *part.shape[1:])[subset].flatten(0, 1)
@@ -116,10 +119,10 @@ def chosen(saved: Saved, q: Tensor, subset: Tensor, records: int) -> tuple[Saved
 
 
 def spread(values: Tensor, part: Tensor) -> Tensor:
-    """Values `[b]` repeated for each row of `part`, ready to be multiplied."""
+    """Values `[b]` repeated for each row of `part` `[b * K * m, ...]`, ready to be multiplied: `[b * K * m, 1, ...]`."""
     return values.repeat_interleave(len(part) // len(values)).view(-1, *[1] * (part.dim() - 1))
 
 
 def fine(part: Tensor) -> Tensor:
-    """Half precision becomes float32."""
+    """A tensor of any shape in float32 or better: half precision becomes float32."""
     return part.float() if part.dtype in HALVES else part

@@ -55,7 +55,10 @@ def spot_check(
     turn: int,
     physical_batch: int,
 ) -> None:
-    """`BadInput` where the network mixes or remembers the records of this batch; `turn` chooses the record to check."""
+    """`BadInput` where the network mixes or remembers the b records of this batch; `turn`, 0 for the first check, chooses the record to check.
+
+    `physical_batch` is the number of records that a pass takes at once: the record is checked among those of its own pass.
+    """
     records = len(examples.y)
     if not records:
         return
@@ -144,7 +147,8 @@ def _mixes_exactly(model: nn.Module, trainable: Mapping[str, Tensor], looked: _L
 def contribution(
     model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples, place: int, settings: FineTuning
 ) -> Tensor:
-    """The contribution of the record at `place` to the clipped sum over `examples`, all parameters concatenated."""
+    """The contribution of the record at `place`, 0 to b - 1, to the clipped sum over b `examples`: all parameters concatenated, `[numbers]`, with an
+    l2 norm of at most `settings.clip` up to rounding. Raises `Unknown` for a use of a parameter for which there is no rule."""
     group_of = groups_of(model)
     weighed = weigh_records(model, trainable, examples, choose=_first, group_of=group_of, only=place)
     total = {name: torch.zeros_like(p, dtype=fine(p).dtype) for name, p in trainable.items()}
