@@ -245,8 +245,8 @@ class Feed:
 def loss_of(heads: HeadStack, trunk: Trunk, schedule: NoiseSchedule, feed: Feed) -> Callable[[], Tensor]:
     """The loss of a step: the sum over members of the mean squared error of each one's predicted noise, weighed by `LARGEST_WEIGHT`.
 
-    A head learns its part of the noise over the root of the signal level, which has the scale of data at every time. The loss is a sum, so
-    that each member's gradient is that of its own. An empty shard adds nothing.
+    A head learns its part of the noise over the root of the signal level, which has the scale of data at every time. The loss, `[]`, is a sum,
+    so that each member's gradient is that of its own. An empty shard adds nothing.
     """
 
     def loss_of_step() -> Tensor:

@@ -77,7 +77,7 @@ class Backbone:
         return (self.features(images) - self.mean) @ scale
 
     def whitening_reader(self, directions: int) -> Callable[[Tensor], Tensor]:
-        """`whitened` along this many directions, without gradients."""
+        """`whitened` along this many directions, without gradients: from images `[n, c, h, w]` in [-1, 1] to `[n, directions]`."""
 
         @torch.no_grad()
         def read(images: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class ClassShares(BaseModel):
 
 
 def class_shares(generation: Generation, classes: Sequence[str], noisy: "Tensor | None" = None) -> ClassShares | None:
-    """The shares of `shares_of`, for a report; None where every class gets equally many images."""
+    """The shares of `shares_of`, for a report; None where every class gets equally many images. `noisy` `[classes]` are the counts that were paid
+    for, where there are any."""
     if generation.classes == "uniform":
         return None
     source = (

@@ -111,8 +111,9 @@ def taken(clusters: Tensor, open_places: Tensor) -> Tensor:
 
 
 def gathered(public: ImageSet, further: Iterable[ImageSet], centroids: Tensor, won: Tensor, seed: int) -> ImageSet:
-    """As many images as `public` has, or fewer, of the clusters in the proportion of what they `won`: of its own, then of `further` sets, which are asked
-    for until there are enough. Below `LEAST` others of its own stand beside them; where nothing was won, all of its own.
+    """As many images as `public` has, or fewer, of the clusters around `centroids` `[clusters, d]` in the proportion of what they `won`, `[clusters]`, 0
+    or more: of its own, then of `further` sets, which are asked for until there are enough. Below `LEAST` others of its own stand beside them;
+    where nothing was won, all of its own.
 
     They are ordered so that of those which `held_out(images, seed)` withholds as many as possible were withheld before too, or not there.
     """

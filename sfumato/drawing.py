@@ -135,7 +135,8 @@ def private_drawing(
     shares: Sequence[float] = (),
     finish: Finish | None = None,
 ) -> Callable[[Tensor, Tensor, Randomness], ImageSet]:
-    """The function that a mechanism calls to draw `count` images: from private records, their labels and the noise to the set.
+    """The function that a mechanism calls to draw `count` images: from private records `[n, c, h, w]` in the model's space, their labels `[n]` and
+    the noise to the set.
 
     Where `draw` ends at points from which more images branch, `finish` makes an image of each, and the set is `Drawn`, with the points.
 

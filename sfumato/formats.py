@@ -44,7 +44,7 @@ TRAINED_ON = "trained_on"
 
 
 def save(folder: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write named tensors and JSON facts."""
+    """Write tensors of any shape by name, and JSON facts; `OSError` where the disk is full."""
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
         save_file(plain, folder / TENSORS)
@@ -56,7 +56,7 @@ def save(folder: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Non
 
 
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save` wrote."""
+    """Read what `save` wrote: tensors of any shape by name, on the CPU, and facts."""
     return load_file(folder / TENSORS), json.loads((folder / FACTS).read_text(encoding="utf-8"))
 
 

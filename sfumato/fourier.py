@@ -33,7 +33,7 @@ class FourierFeatures:
         return torch.cat([angles.cos(), angles.sin()], 1) / math.sqrt(self.count)
 
     def some(self, chosen: Tensor) -> "FourierFeatures":
-        """Those of the `chosen` frequencies alone, of norm 1 again."""
+        """Those of the `chosen` frequencies int64 `[k]` alone, of norm 1 again."""
         return FourierFeatures(self.frequencies[:, chosen])
 
     def of_some(self, means: Tensor, chosen: Tensor) -> Tensor:

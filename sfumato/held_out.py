@@ -26,7 +26,7 @@ class HeldOut(NamedTuple):
 
 
 def positions(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Positions of the part to learn from and of the part held out, both shuffled: int64, all of `range(count)` together.
+    """Positions of the part to learn from and of the part held out, both shuffled: int64 `[n]` and `[m]`, all of `range(count)` together.
 
     At least one image is held out, but none of a single one.
     """

@@ -77,7 +77,8 @@ def png_of(picture: Image.Image) -> bytes:
 def pictures_of(
     images: ImageSet, drawn: np.ndarray | None = None, sign: Callable[[bytes], bytes] | None = None
 ) -> Iterator[SetImage]:
-    """The pictures of a set one after the other, marked as synthetic, and signed where there is a way to."""
+    """The pictures of a set one after the other, marked as synthetic, and signed where there is a way to; `drawn` int64 `[n]` are the classes that
+    they were drawn for, where a judge changed or chose them."""
     for number, (pixels, label) in enumerate(zip(images.pixels, images.labels.tolist(), strict=True)):
         png = png_of(picture(pixels))
         own = None if drawn is None else int(drawn[number])

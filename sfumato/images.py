@@ -50,7 +50,7 @@ class ImageSet:
         return len(self.labels)
 
     def subset(self, index: np.ndarray | slice) -> "ImageSet":
-        """The records at `index` (positions, a mask or a slice), with all class names kept."""
+        """The records at `index` (positions int64 `[m]`, a mask bool `[n]` or a slice), with all class names kept."""
         groups = None if self.groups is None else self.groups[index]
         return ImageSet(self.pixels[index], self.labels[index], self.classes, groups)
 

@@ -54,15 +54,15 @@ class Pixels:
         return largest_norm(Latent(), image)
 
     def encode(self, x: Tensor) -> Tensor:
-        """Images in [-1, 1] as they are."""
+        """Images `[b, c, h, w]` in [-1, 1] as they are."""
         return x
 
     def decode(self, z: Tensor) -> Tensor:
-        """Images as they are."""
+        """Images `[b, c, h, w]` as they are."""
         return z
 
     def shown(self, z: Tensor) -> Tensor:
-        """`decode`, differentiable where gradients are on."""
+        """`decode` `[b, c, h, w]`, differentiable where gradients are on."""
         return z
 
 
@@ -72,13 +72,13 @@ class Shown(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Remembers which numbers lie outside."""
+        """x `[...]` held in [-1, 1]; remembers which numbers lie outside."""
         ctx.save_for_backward(x)
         return x.clamp(-1, 1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Descent goes against the gradient."""
+        """The gradient `[...]` that passes on, 0 where it would take a number further out: descent goes against the gradient."""
         (x,) = ctx.saved_tensors
         outward = ((x > 1) & (gradient < 0)) | ((x < -1) & (gradient > 0))
         return gradient.masked_fill(outward, 0.0)
@@ -124,7 +124,7 @@ class Latents:
         return self.shown(z)
 
     def shown(self, z: Tensor) -> Tensor:
-        """`decode`, differentiable where gradients are on."""
+        """`decode`, differentiable where gradients are on: images `[b, c, h, w]` in [-1, 1] of latents `[b, z, h', w']`."""
         own = z * self.spread + self.mean
         return Shown.apply(torch.cat([self.network.decoder(part) for part in own.split(CHUNK)]))
 

@@ -95,7 +95,7 @@ def state_of(
     generator: torch.Generator,
     losses: Tensor,
 ) -> dict[str, Tensor]:
-    """The state of a public training by name: weights, moving average, moments, generator, losses; copies on the CPU."""
+    """The state of a public training by name: weights, moving average, moments, generator, losses `[step]`; copies on the CPU."""
     state = {f"model/{name}": value for name, value in model.state_dict().items()}
     state |= {f"average/{name}": value for name, value in average.state_dict().items()}
     for number, moments in optimiser.state_dict()["state"].items():
@@ -150,7 +150,7 @@ def train(
     progress: Progress = silent,
     resumable: Resumable | None = None,
 ) -> tuple[Model, list[float]]:
-    """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step.
+    """Minimise `loss_of_step`, which gives one loss `[]`, over the model's parameters; returns the averaged model and the loss at each step.
 
     A `resumable` training stores its state now and then, and starts from the stored one; it raises `Stopped`, at a stored state, on request.
 
@@ -224,7 +224,7 @@ def pretrain(
 def denoiser_training(
     model: nn.Module, schedule: NoiseSchedule, settings: Pretraining, *, seed: int, progress: Progress = silent
 ) -> Callable[[Tensor, Tensor], nn.Module]:
-    """`pretrain` as a function of images and labels; without images, the model stays as it is."""
+    """`pretrain` as a function of images `[n, c, h, w]` and labels `[n]`; without images, the model stays as it is."""
 
     def train_on(images: Tensor, labels: Tensor) -> nn.Module:
         steps = settings if len(images) else settings.model_copy(update={"steps": 0})
@@ -243,7 +243,8 @@ def train_denoiser(
     progress: Progress = silent,
     resumable: Resumable | None = None,
 ) -> tuple[nn.Module, list[float]]:
-    """`model` without its `fixed` groups trained as the settings say; returns the averaged model, frozen, and the losses."""
+    """`model` without its `fixed` groups trained on the losses `[]` of `loss_of_step` as the settings say; returns the averaged model, frozen, and the
+    loss at each step. `Stopped` where a `resumable` training is to stop."""
     group_of = groups_of(model)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(group_of(name) not in fixed)

@@ -36,7 +36,7 @@ class Dynamics(NamedTuple):
 
 
 def momentum(kind: str, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Independent momenta of mean square 1, of the shape of `like` (section 5.3).
+    """Independent momenta of mean square 1, of the shape `[b, ...]` of `like` (Liu et al. 2024, section 5.3).
 
     `rayleigh` is the length of a Gaussian in two dimensions, to which we give a random sign: without one, all images would
     be pushed the same way.

@@ -69,6 +69,7 @@ class Classifier(nn.Module):
         return F.silu(self.hidden(_pool(self.trunk(images)).flatten(1)))
 
     def forward(self, images: Tensor) -> Tensor:
+        """See the class."""
         return self.head(self.features(images))
 
 

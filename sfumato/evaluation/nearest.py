@@ -17,7 +17,7 @@ MOST_PUBLIC = 50_000
 
 
 def searched(public: int) -> Tensor:
-    """Positions of the public images that are searched, by their number."""
+    """Positions int64 `[m]` of those of `public` images that are searched, m = `MOST_PUBLIC` at most."""
     return spread(public, MOST_PUBLIC)
 
 

@@ -41,7 +41,7 @@ def area(values: np.ndarray, positive: np.ndarray) -> float:
 
 
 def area_interval(values: np.ndarray, positive: np.ndarray) -> Interval:
-    """Interval around that area."""
+    """Interval around the `area` of values `[m]` for bool `[m]`; both kinds must be there."""
     value, adds = _areas(values, positive)
     return _interval(value, adds, int(min(positive.sum(), (~positive).sum())))
 

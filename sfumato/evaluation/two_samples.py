@@ -81,7 +81,8 @@ def two_sample_test(
 
 
 def matched(one: Tensor, other: Tensor, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Positions in two sets of labels int64, as many of each class in both and at most `MOST_IMAGES`, in order of class."""
+    """Positions int64 `[k]` in two sets with labels int64 `[n]` and `[m]`, as many of each class in both and about `MOST_IMAGES` at most, in order of
+    class."""
     generator = torch.Generator().manual_seed(seed)
     classes = sorted(set(one.tolist()) & set(other.tolist()))
     orders = [torch.randperm(len(labels), generator=generator) for labels in (one, other)]

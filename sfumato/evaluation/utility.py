@@ -140,12 +140,13 @@ def answers(
 
 
 def spread(images: int, count: int) -> Tensor:
-    """At most `count` positions, spread evenly over all images."""
+    """At most `count` positions, int64 `[min(images, count)]`, spread evenly over so many `images`."""
     return torch.linspace(0, images - 1, min(count, images)).round().long()
 
 
 def with_each_class(few: Tensor, labels: Tensor) -> Tensor:
-    """Positions `few`, and the first image of each class that would be left out: some classifiers learn from nothing less than two classes."""
+    """Positions `few` `[k]`, and that of the first image of each class in `labels` `[n]` that would be left out: some classifiers learn from nothing
+    less than two classes."""
     missing = set(labels.unique().tolist()) - set(labels[few].tolist())
     return torch.cat(
         [few, torch.tensor([int((labels == label).nonzero()[0]) for label in sorted(missing)], dtype=few.dtype)]
@@ -153,7 +154,7 @@ def with_each_class(few: Tensor, labels: Tensor) -> Tensor:
 
 
 def check_task(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels: Tensor, *, classes: int) -> None:
-    """Raise BadInput unless both sets are sound (`check_images`) and of one size."""
+    """`BadInput` unless both sets, `[n, c, h, w]` in [-1, 1] with labels int64 `[n]` below `classes`, are sound (`check_images`) and of one size."""
     check_images(synthetic, labels, classes, name="synthetic images")
     check_images(real_test, test_labels, classes, name="real test images")
     if synthetic.shape[1:] != real_test.shape[1:]:

@@ -177,33 +177,33 @@ class Respaced:
 
     @property
     def alpha(self) -> np.ndarray:
-        """alpha_t of the thinned schedule."""
+        """alpha_t of the thinned schedule, `[steps]`."""
         return self.level / self.before
 
     @property
     def sigma(self) -> np.ndarray:
-        """Standard deviation of the noise that the step adds: the posterior's (Ho et al. 2020, Eq. 7); 0 for entry 0."""
+        """Standard deviation of the noise that the step adds, `[steps]`: the posterior's (Ho et al. 2020, Eq. 7); 0 for entry 0."""
         import numpy as np
 
         return np.sqrt((1 - self.alpha) * (1 - self.before) / (1 - self.level))
 
     @property
     def of_image(self) -> np.ndarray:
-        """Weight of the predicted clean image in the step's mean (Ho et al. 2020, Eq. 7)."""
+        """Weight of the predicted clean image in the step's mean, `[steps]` (Ho et al. 2020, Eq. 7)."""
         import numpy as np
 
         return np.sqrt(self.before) * (1 - self.alpha) / (1 - self.level)
 
     @property
     def of_start(self) -> np.ndarray:
-        """Weight of the image that the step starts from."""
+        """Weight of the image that the step starts from, `[steps]`."""
         import numpy as np
 
         return np.sqrt(self.alpha) * (1 - self.before) / (1 - self.level)
 
     @property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """(xi_A, xi_B): the step's noise relative to the predicted noise or image that is averaged (Eqs. 7 and 8)."""
+        """(xi_A, xi_B), `[steps]` each: the step's noise relative to the predicted noise or image that is averaged (Eqs. 7 and 8)."""
         import numpy as np
 
         of_noise = (1 - self.alpha) / (np.sqrt(self.alpha) * np.sqrt(1 - self.level))

@@ -39,6 +39,7 @@ class BackboneNetwork(nn.Module):
         return quarters(self.trunk(images.contiguous(memory_format=torch.channels_last))).flatten(1)
 
     def forward(self, images: Tensor) -> Tensor:
+        """See the class."""
         return self.head(self.features(images))
 
 

@@ -41,7 +41,7 @@ def recomputing_under(context: contextlib.AbstractContextManager[Any]) -> Iterat
 
 
 def block(run: nn.Module, *inputs: Tensor, checkpointed: bool) -> Tensor:
-    """`run(*inputs)`, its activations held or not."""
+    """`run(*inputs)`, tensors `[b, ...]`, its activations held or, where `checkpointed`, computed again in the backward pass."""
     if not checkpointed:
         return run(*inputs)
     contexts = contextlib.nullcontext(), _again.get() or contextlib.nullcontext()

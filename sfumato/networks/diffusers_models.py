@@ -198,12 +198,13 @@ class DiffusersAutoencoder(nn.Module):
         return (latents.mean, latents.logvar) if hasattr(latents, "logvar") else (latents, torch.zeros_like(latents))
 
     def decoder(self, z: Tensor) -> Tensor:
-        """Images `[b, c, h, w]` of latents."""
+        """Images `[b, c, h, w]` of latents `[b, z, h', w']`."""
         inner: Any = self.inner
         return inner.decode(z, return_dict=False)[0]
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As of our own."""
+        """As of our own: reconstruction `[b, c, h, w]` of x from a latent drawn with `noise` `[b, z, h', w']`, and the posterior's mean and log
+        variance."""
         mean, log_variance = self.posterior(x)
         return self.decoder(mean + (log_variance / 2).exp() * noise), mean, log_variance
 

@@ -30,7 +30,7 @@ class Condition(nn.Module):
         self.rows = nn.Embedding(classes, width)
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
-        """Negative classes read the null row, the mean of all rows."""
+        """Times t `[b]` and classes y `[b]` as `[b, width]`; negative classes read the null row, the mean of all rows."""
         table = self.rows.weight
         return self.time(time_features(t, self.width).to(table.dtype)) + rows_of(table, y)
 

@@ -37,7 +37,7 @@ class NoisePrediction(Prediction):
     """The output is the noise itself."""
 
     def forward(self, out: Tensor, x: Tensor, t: Tensor) -> Tensor:
-        """`out` as it is."""
+        """`out` `[b, c, h, w]` as it is."""
         return out
 
 
@@ -82,7 +82,7 @@ class EdmPrediction(Prediction):
         self.sigma_data = sigma_data
 
     def scaled(self, x: Tensor, t: Tensor) -> Tensor:
-        """c_in sqrt(1 + sigma^2) x: over the standard deviation of x_t, sqrt(alpha_bar s^2 + 1 - alpha_bar)."""
+        """c_in sqrt(1 + sigma^2) x for x `[b, c, h, w]` at times t `[b]`: over the standard deviation of x_t, sqrt(alpha_bar s^2 + 1 - alpha_bar)."""
         level = self._level(x, t)
         return x / (level * self.sigma_data**2 + 1 - level).sqrt()
 
@@ -97,7 +97,7 @@ class EdmPrediction(Prediction):
         return (1 - level).sqrt() / variance * x - self.sigma_data * (level / variance).sqrt() * out
 
     def weights(self, t: Tensor) -> Tensor:
-        """(sigma^2 + s^2) / s^2 at times `t`, of any shape."""
+        """(sigma^2 + s^2) / s^2 at times `t` `[...]`, of the same shape."""
         level = self.alpha_bar[t]
         return 1 + (1 - level) / (level * self.sigma_data**2)
 
@@ -106,7 +106,7 @@ class EdmPrediction(Prediction):
 
 
 def error_weights(model: object, t: Tensor) -> Tensor | None:
-    """Weights of the squared errors of the noise at times `t` (any shape) in a model's loss; None for 1."""
+    """Weights of the squared errors of the noise at times `t` `[...]` in a model's loss, of the same shape; None for 1."""
     prediction = getattr(model, "prediction", None)
     if isinstance(prediction, VelocityPrediction):
         return 1 / prediction.alpha_bar[t]

@@ -251,7 +251,7 @@ def noised_records(
     device: torch.device = CPU,
     source: Source | None = None,
 ) -> Paid[Tensor]:
-    """Every record as `codec` has it with Gaussian noise, once, in random order and without its label.
+    """Every record as `codec` has it with Gaussian noise, `[records, ...]`, once, in random order and without its label.
 
     Price: `NoisedRecords(noise_multiplier)`: a record has a norm of at most `codec.largest_norm`, sqrt(d) for an image of
     d values, which, with what rounding to a grid adds to it (`noised`), the noise on each value is a multiple of. The order is random because a source's own order tells of the labels, and because a record
@@ -332,8 +332,8 @@ def drawn(
 ) -> Paid[ImageSet]:
     """Images drawn by a sampler whose steps are the mechanism: its noise hides each record, and nothing else does.
 
-    Price: `events`, which count every step of every image. `draw` maps the private records as `codec` has them and their
-    labels to the images, with the noise of the source that it is given; how far one record moves a step is its
+    Price: `events`, which count every step of every image. `draw` maps the private records `[n, ...]` as `codec` has them and their
+    labels `[n]` to the images, with the noise of the source that it is given; how far one record moves a step is its
     method's to bound.
 
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
@@ -471,7 +471,7 @@ class _Stretches:
     first: int
 
     def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:
-        """The end of the next stretch; `Stopped` where a stop was requested."""
+        """The end of the next stretch after `step`; `take` copies the tensors to be stored by name. `Stopped` where a stop was requested."""
         stopping = self.stopping()
         if step > self.first:
             self.keeper.save(TrainingState(step, take(), self.entries, self.visit.hash))

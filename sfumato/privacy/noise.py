@@ -65,7 +65,7 @@ class Source:
         return np.frombuffer(bytearray(self._stream.update(bytes(8 * count))), dtype="<u8")
 
     def coins(self, shape: Sequence[int], rate: float) -> Tensor:
-        """Independent coins of `shape` that fall True with probability floor(rate 2^64) / 2^64, 0 <= `rate` <= 1.
+        """Independent coins, bool `[*shape]`, that fall True with probability floor(rate 2^64) / 2^64, 0 <= `rate` <= 1.
 
         Never above `rate`, which is what is paid for, and below it by less than 2^-64; at 1 always True.
         """
@@ -75,7 +75,7 @@ class Source:
         return torch.from_numpy(self.words(math.prod(shape)) < np.uint64(limit)).view(*shape)
 
     def below(self, bounds: Tensor) -> Tensor:
-        """Whole numbers from 0 to below each of the `bounds` (1 or more), all equally likely, int64 of the same shape."""
+        """Whole numbers from 0 to below each of the `bounds` `[...]` (1 or more), all equally likely, int64 of the same shape."""
         numbers = exact.below(self.words, bounds.flatten().cpu().numpy().astype(np.uint64))
         return torch.from_numpy(numbers.astype(np.int64)).view(bounds.shape)
 
@@ -86,15 +86,15 @@ class Source:
         return torch.from_numpy(np.argsort(words))
 
     def normal(self, shape: Sequence[int]) -> Tensor:
-        """Standard normals, exactly rounded to multiples of 2^-28, float64 of `shape`."""
+        """Standard normals, exactly rounded to multiples of 2^-28, float64 `[*shape]`."""
         return self.steps(shape, FINE) / FINE
 
     def steps(self, shape: Sequence[int], scale: float) -> Tensor:
-        """Normals of standard deviation `scale` rounded to the nearest whole number, exactly; float64 of `shape`."""
+        """Normals of standard deviation `scale` rounded to the nearest whole number, exactly; float64 `[*shape]`."""
         return exact.rounded_normals(self.words, math.prod(shape), scale).view(*shape)
 
     def discrete_gaussian(self, shape: Sequence[int], sigma: float) -> Tensor:
-        """Whole numbers of the discrete Gaussian law with parameter `sigma`, sampled exactly; int64 of `shape`, zeros where `sigma` is 0."""
+        """Whole numbers of the discrete Gaussian law with parameter `sigma`, sampled exactly; int64 `[*shape]`, zeros where `sigma` is 0."""
         if not sigma:
             return torch.zeros(*shape, dtype=torch.int64)
         return torch.from_numpy(exact.discrete_gaussian(self.words, math.prod(shape), sigma)).view(*shape)
@@ -148,8 +148,8 @@ def noised(
 ) -> list[Tensor]:
     """Values rounded to the grid for `norm` and `numbers`, plus noise of deviation `noise_multiplier` times `reach` on each number.
 
-    `values` are tensors of `numbers` numbers in all, or of many records with that many each. The noise is a normal rounded to the
-    grid, and a rounded value plus a rounded normal is their sum rounded: post-processing of the Gaussian mechanism on the rounded
+    `values` are tensors `[...]` of `numbers` numbers in all, or of many records with that many each, and come back in their shapes and types.
+    The noise is a normal rounded to the grid, and a rounded value plus a rounded normal is their sum rounded: post-processing of the Gaussian mechanism on the rounded
     values, of sensitivity `reach`. Both are whole multiples of g and are added exactly; the result, float32 like the values, is
     their sum rounded once more, whatever the value was.
     """

@@ -105,7 +105,7 @@ class Record(NamedTuple):
 
     @property
     def identity(self) -> np.ndarray:
-        """The picture from which the digest, the split and the ledger's fingerprints are computed."""
+        """The picture from which the digest, the split and the ledger's fingerprints are computed, uint8 `[h, w, c]`."""
         return self.pixels if self.known_as is None else self.known_as
 
 

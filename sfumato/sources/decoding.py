@@ -32,7 +32,7 @@ def decode(path: Place, window: str = AUTO_WINDOW) -> Decoded:
 
 
 def pixels_of(path: Place) -> Grey | np.ndarray:
-    """A picture in grey as its file holds it, or in colour."""
+    """A picture in grey as its file holds it, or in colour, uint8 `[h, w, 3]`; `BadInput` for what cannot be read."""
     if isinstance(path, Slice):
         return nifti.grey_of(path)
     return dicom.grey_of(path) if read_as_dicom(path) else pictures.pixels_of(path)

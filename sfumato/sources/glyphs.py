@@ -129,7 +129,7 @@ def letter_bitmap(font: ImageFont.FreeTypeFont, character: str, widest: float) -
 
 
 def signed_distance(bitmap: np.ndarray) -> np.ndarray:
-    """Distance to the outline in pixels, positive inside; float32 of the bitmap's shape."""
+    """Distance to the outline of a bitmap bool `[h, w]`, in pixels, positive inside; float32 `[h, w]`."""
     from scipy.ndimage import distance_transform_edt
 
     inside, outside = distance_transform_edt(bitmap), distance_transform_edt(~bitmap)

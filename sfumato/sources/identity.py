@@ -164,7 +164,7 @@ def group_held_out(name: str, share: float) -> bool:
 
 
 def used_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
-    """Whether a training record is in a `share` of them; a larger share contains every smaller one.
+    """Whether a training record, `[h, w, c]` uint8 of the class `name`, is in a `share`, 0 to 1, of them; a larger share contains every smaller one.
 
     Like its side of the split, this depends on its own bytes alone, under another key, so that the two are independent. A fixed number
     of records cannot be chosen in this way: whichever records it takes, removing one pulls another in.

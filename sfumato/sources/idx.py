@@ -128,7 +128,10 @@ def idx_file(folder: Path, beginning: str, kind: str, dimensions: int) -> Path |
 
 
 def idx_classes(folder: Path, values: list[np.ndarray], layout: Layout) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Label values in rising order and their names: the layout's, lines of `classes.txt`, else the values themselves."""
+    """Label values in rising order, `[classes]`, and their names: the layout's, lines of `classes.txt`, else the values themselves.
+
+    `BadInput` where a label has no name, or a name is no good.
+    """
     codes = np.unique(np.concatenate(values))
     if layout.classes:
         known = np.arange(layout.first, layout.first + len(layout.classes))
@@ -194,7 +197,7 @@ def check_bytes(path: Path, lengths: tuple[int, ...], held: int) -> None:
 
 
 def read_idx(path: Path, magic: int) -> np.ndarray:
-    """The uint8 array of an IDX file."""
+    """The array of an IDX file, uint8 `[n, ...]` as its header says; `BadInput` for one that is cut off or of another kind than `magic`."""
     lengths = idx_header(path, magic)
     wanted = math.prod(lengths)
     body = bytearray()

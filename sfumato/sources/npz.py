@@ -166,7 +166,7 @@ def header(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[tuple[int, 
 
 
 def array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
-    """A whole array; its checksum is verified."""
+    """A whole array, of the shape `[...]` and type that its header says; its checksum is verified."""
     with member(archive, name, path) as (file, shape, kind):
         return np.frombuffer(file.read(), kind).reshape(shape)
 
@@ -201,7 +201,7 @@ def levels(pixels: np.ndarray, low: float, high: float, where: str) -> np.ndarra
 
 
 def class_names(labels: np.ndarray, names: np.ndarray | None, path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Label values in rising order and their names."""
+    """Label values in rising order, `[classes]`, and their names; `BadInput` where labels `[n]` go beyond the `names`, or a name is no good."""
     codes = np.unique(labels)
     if names is None:
         return codes, tuple(str(code) for code in codes.tolist())

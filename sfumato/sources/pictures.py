@@ -90,7 +90,7 @@ def pixels_of(path: Path | Held) -> Grey | np.ndarray:
 
 
 def deep(values: np.ndarray, image: Image.Image) -> Grey:
-    """Grey of more than 8 bits, with the range that its bits declare; without one where the mode has none."""
+    """Grey values `[h, w]` of more than 8 bits, with the range that its bits declare; without one where the mode has none."""
     tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     inverted = tags.get(MEANS) == WHITE_IS_ZERO
     if image.mode in UNBOUNDED:

@@ -100,7 +100,7 @@ class Palette(NamedTuple):
     hardness: Tensor
 
     def of(self, chosen: Tensor) -> "Palette":
-        """That of some of the images."""
+        """That of the images at `chosen`, positions int64 `[m]` or a mask bool `[n]`."""
         return Palette(*(one[chosen] for one in self))
 
 
@@ -139,7 +139,7 @@ def draw(arrangement: Arrangement, images: int, size: int, rng: np.random.Genera
 
 
 def with_shape(arrangement: Arrangement, pixels: Tensor, palette: Palette, rng: np.random.Generator) -> Tensor:
-    """Each image with one more shape on it, and in some a smaller one inside that."""
+    """Each image `[n, 3, size, size]` with one more shape on it, and in some a smaller one inside that."""
     images, size = len(pixels), pixels.shape[-1]
     place, radius = placed(arrangement, images, size, rng)
     own = arrangement.alike * palette.shared + (1 - arrangement.alike) * difference(rng, palette.contrast)
@@ -188,7 +188,7 @@ def outline(arrangement: Arrangement, place: Tensor, rng: np.random.Generator) -
 
 
 def cover(far: Tensor, radius: Tensor, palette: Palette) -> Tensor:
-    """How much of each pixel a shape covers, 0 to 1, by its outline and its radius in pixels."""
+    """How much of each pixel a shape covers, 0 to 1, `[n, 1, h, w]`, by its outline `far` `[n, 1, h, w]` and its radius in pixels `[n, 1]`."""
     hardness = torch.minimum(palette.hardness, radius / FINEST_EDGE)
     return torch.sigmoid((1 - far) * hardness[..., None, None])
 
@@ -205,7 +205,7 @@ def difference(rng: np.random.Generator, contrast: Tensor) -> Tensor:
 
 
 def reflected(colours: Tensor) -> Tensor:
-    """Colours beyond black and white as far on this side of them, so that what lies on a black ground is seen."""
+    """Colours `[...]` beyond black, 0, and white, 1, as far on this side of them, so that what lies on a black ground is seen."""
     return 1 - (1 - colours.abs()).abs()
 
 
@@ -235,5 +235,5 @@ def even(rng: np.random.Generator, limits: tuple[float, float], images: int) -> 
 
 
 def normal(rng: np.random.Generator, spread: float, *shape: int) -> Tensor:
-    """Normal numbers around 0."""
+    """Normal numbers around 0 with the standard deviation `spread`, float32 `[*shape]`."""
     return torch.from_numpy(rng.normal(0, spread, shape)).float()

@@ -52,7 +52,7 @@ class Grey:
         return self._levels(self.values, *bounds)
 
     def stored(self, where: str) -> np.ndarray:
-        """The picture that identifies a record under any window: `auto`, or `record` where a file declares no range."""
+        """The picture that identifies a record under any window, uint8 `[h, w, 1]`: `auto`, or `record` where a file declares no range."""
         return self.through(RECORD_WINDOW if self.declared is None else AUTO_WINDOW, where)
 
     def _levels(self, values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -61,7 +61,7 @@ class Grey:
 
 
 def own_bounds(values: np.ndarray) -> tuple[float, float]:
-    """Black and white of an image by its own percentiles; by its extremes where these are one, and apart even if all values are equal."""
+    """Black and white of an image `[h, w]` by its own percentiles, in its own unit; by its extremes where these are one, and apart even if all values are equal."""
     low, high = (float(bound) for bound in np.percentile(values, PERCENTILES))
     if low >= high:
         low, high = float(values.min()), float(values.max())

@@ -190,7 +190,7 @@ def _clt_moments(mu: float, rate: float, unit: float) -> tuple[float, float, flo
 
 
 def log_ratio(exponent: np.ndarray, rate: float | np.ndarray) -> np.ndarray:
-    """log((1 - q) + q e^x): the log density ratio of the mixture to N(0), at x = mu z - mu^2/2."""
+    """log((1 - q) + q e^x) for exponents x `[...]`: the log density ratio of the mixture to N(0), at x = mu z - mu^2/2, with q = `rate`, 0 to 1."""
     import numpy as np
 
     with np.errstate(divide="ignore"):

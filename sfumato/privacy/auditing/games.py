@@ -53,11 +53,11 @@ class Noiseless:
     source: Randomness
 
     def normal(self, shape: Sequence[int]) -> Tensor:
-        """Zeros of `shape`."""
+        """Zeros `[*shape]`."""
         return torch.zeros(*shape)
 
     def coins(self, shape: Sequence[int], rate: float) -> Tensor:
-        """The coins of the source."""
+        """The coins of the source, bool `[*shape]`."""
         return self.source.coins(shape, rate)
 
 

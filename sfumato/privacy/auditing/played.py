@@ -17,7 +17,7 @@ class StandIn(nn.Module):
         self.answer = answer
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-        """The function's value."""
+        """The function's value `[b, c, h, w]`."""
         return self.answer(x, t, y)
 
 

@@ -71,9 +71,9 @@ class Part(NamedTuple):
     look: int
     """Numbers of the same event and look are of one sensitivity."""
     residual: Tensor
-    """Standard normal without the record."""
+    """`[...]`, standard normal without the record."""
     shift: Tensor
-    """The record's move of them according to the entry."""
+    """Of the same shape, the record's move of them according to the entry."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ class QuietAfter(Source):
         self._within, self._loud = source, loud
 
     def words(self, count: int) -> np.ndarray:
-        """The words of the source."""
+        """The words of the source, uint64 `[count]`."""
         return self._within.words(count)
 
     def steps(self, shape: Sequence[int], scale: float) -> Tensor:
-        """Zeros after the first noisy draws."""
+        """Zeros float64 `[*shape]` after the first noisy draws."""
         self._loud -= 1
         return self._within.steps(shape, scale) if self._loud >= 0 else torch.zeros(*shape, dtype=torch.float64)
 
     def discrete_gaussian(self, shape: Sequence[int], sigma: float) -> Tensor:
-        """The same."""
+        """Zeros int64 `[*shape]` after the first noisy draws."""
         self._loud -= 1
         if self._loud >= 0:
             return self._within.discrete_gaussian(shape, sigma)
@@ -376,7 +376,8 @@ def play_queries(
 
 
 def log_likelihood_ratio(parts: Iterable[Part]) -> Tensor:
-    """The log likelihood ratio with and without the record; for normals and discrete Gaussians the sum of r s - s^2 / 2."""
+    """The log likelihood ratio with and without the record, `[]`; for normals and discrete Gaussians the sum of r s - s^2 / 2 over all numbers of
+    residuals r `[...]` and shifts s of the same shape."""
     return torch.stack([(part.residual * part.shift - part.shift.square() / 2).sum() for part in parts]).sum()
 
 

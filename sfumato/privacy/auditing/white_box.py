@@ -143,7 +143,7 @@ def play_training(
 
 
 def noise_faults(steps: list[list[Tensor]]) -> tuple[float, float, list[str]]:
-    """Deviation, its upper limit and faults of noise that should be standard normal: for each step the tensors of that step.
+    """Deviation, its upper limit and faults of noise that should be standard normal: for each step the tensors of that step, `[...]` each.
 
     The same tensors in each step. The sum of squares of n such numbers is a chi-square with n degrees of freedom.
     """

@@ -26,7 +26,10 @@ _chosen: dict[tuple[Any, ...], str] = {}
 
 
 def fastest(layer: Matrix, saved: Saved, q: Tensor, records: int) -> str:
-    """The way that took the least time for these shapes, batches of up to twice the size counted as one shape."""
+    """The way that took the least time for these shapes, batches of up to twice the size counted as one shape.
+
+    The layer saw inputs `saved` and received output gradients `q`, both `[records * K * m, ...]` (`sfumato.privacy.engine.layers`).
+    """
     key = (layer, saved[0].shape[1:], q.shape[1:], len(q) // records, records.bit_length(), q.dtype, q.device)
     if key not in _chosen:
         ways = layer.ways(saved, q, records)
@@ -40,7 +43,7 @@ def fastest(layer: Matrix, saved: Saved, q: Tensor, records: int) -> str:
 
 
 def measured(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> float:
-    """Seconds for the norms and the weighted sum."""
+    """Seconds for the norms `[records]` and the weighted sum in this `way`, the least of `ROUNDS`."""
     factors = torch.ones(records, dtype=q.dtype, device=q.device)
     least = float("inf")
     for _ in range(1 + ROUNDS):

@@ -121,21 +121,21 @@ class Tap(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, take: Callable[[Saved, Tensor], None], *saved: Tensor) -> Tensor:
-        """Keeps `saved`; a copy of `out`, so that what follows may work in place."""
+        """A copy of `out` `[...]`, so that what follows may work in place; keeps `saved`."""
         ctx.save_for_backward(*saved)
         ctx.take = take
         return out.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gives the gradient on as it is."""
+        """The gradient `[...]` as it is, and None for everything else."""
         saved = ctx.saved_tensors  # may be asked for once: this is where a block is computed again
         ctx.take(saved, gradient)
         return gradient, *[None] * (1 + len(saved))
 
 
 def leaves_of(values: Iterable[Any]) -> list[Tensor]:
-    """All tensors in nested lists."""
+    """All tensors `[...]` in nested lists and tuples, in order."""
     leaves = []
     for value in values:
         if isinstance(value, Tensor):

@@ -87,7 +87,10 @@ def add_clipped(
     silent: Collection[str],
     tell_norms: Callable[[Tensor], None] | None = None,
 ) -> None:
-    """Add to `total` the clipped gradients of the records in `weighed`; those that are not finite add nothing.
+    """Add to `total`, in place, the clipped gradients of the b records in `weighed`; those that are not finite add nothing.
+
+    `tell_norms` receives the records' norms `[b]` before clipping. An `AssertionError` where a parameter of `total` has received no norm and is
+    not `silent`, since nothing would bound it.
 
     Many parameters: the gradients of a step, and each rule by which they are clipped.
     """
@@ -141,7 +144,7 @@ def factors_of(
 
 
 def total_of(parts: list[Tensor]) -> Tensor:
-    """The sum of one tensor or more."""
+    """The sum of one tensor `[b]` or more of that shape."""
     return functools.reduce(operator.add, parts)
 
 

@@ -104,7 +104,7 @@ class Team:
             self.tell()
 
     def total(self, own: Gradients) -> Gradients:
-        """In the first process the sum over all of them; meaningless in the others."""
+        """In the first process the sum over all of them, each gradient of its parameter's shape `[...]`; meaningless in the others."""
         flat = torch.cat([value.flatten() for value in own.values()]).cpu()
         _meet(dist.reduce, flat)
         parts = flat.split([value.numel() for value in own.values()])

@@ -32,7 +32,7 @@ def weigh_records(
     group_of: Callable[[str], str],
     only: int | None = None,
 ) -> Bundles:
-    """Norms and sums of the b records of `examples`, or of the one at `only`, by parameter; those that no gradient reached are missing.
+    """Norms `[b]` and sums of the b records of `examples`, or `[1]` of the one at `only`, by parameter; those that no gradient reached are missing.
 
     Only names of one group share a bundle. Raises `Unknown` for a use of a parameter for which there is no rule.
     """

@@ -9,8 +9,8 @@ P = K * m * positions,
   squared norm is sum(U * V) (Goodfellow 2015; Li et al. 2022), and `total` gives the weighted sum over records at the
   cost of one ordinary weight gradient.
 
-`forward` gives the output and what is saved (the input first), `ways` those that can serve for the given shapes, `bias`
-the gradients of a shift; `least_dim` is the smallest number of axes of an input. Normalisations and free parameters
+`forward` gives the output and what is saved (the input first), `ways` those that can serve for the given shapes, `gradients` those of the
+records by one direct way, `bias` the gradients of a shift, `[b, outputs]`; `least_dim` is the smallest number of axes of an input. Normalisations and free parameters
 have only scales and shifts, whose gradients are small and always computed (`affine`).
 
 Not here: the choice of the way (`autotune`), and making norms sound (`norms`).
@@ -252,7 +252,7 @@ class Conv:
         )[1]  # fmt: skip
 
     def grams(self, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Inner products of patches as a sum over taps of those of shifted positions: nothing is unfolded."""
+        """U and V `[b, P, P]`: inner products of patches as a sum over taps of those of shifted positions, so that nothing is unfolded."""
         a, q = saved[0].to(dtype), q.to(dtype)
         a = padded(a, self.padding)
         grid, out = a.shape[2:], q.shape[2:]
@@ -304,7 +304,7 @@ PATCHES_TO_GRADIENT = 4
 
 
 def padded(part: Tensor, padding: tuple[int, ...]) -> Tensor:
-    """Zeros around each image."""
+    """Images `[b, c, *sides]` with `padding[i]` zeros at both ends of side i."""
     return F.pad(part, [side for pad in reversed(padding) for side in (pad, pad)])
 
 

@@ -303,6 +303,6 @@ def _made_up(shape: tuple[int, ...], like: Tensor) -> Examples:
 
 
 def wave(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Irregular numbers between -1 and 1, the same each time."""
+    """Irregular numbers `[*shape]` between -1 and 1, the same each time, of the type and device of `like`."""
     at = torch.arange(torch.Size(shape).numel(), device=like.device, dtype=torch.float64)
     return (at.square() * 0.37 + at).sin().to(like.dtype).view(shape)
