@@ -44,8 +44,9 @@ CLEAR = 10.0
 """A histogram says something where its sum is this many times the noise on it."""
 COUNT_SHARE = 0.1
 """Share of a record's squared norm that goes to the count of its cell, in a round of k-means."""
-DRAWS = 20
-"""Draws for each cell that k-means starts from, and as many times 100 besides."""
+DRAWS, EXTRA_CELLS = 20, 100
+"""Draws for each cell that k-means starts from, and the number of cells that it gets draws for beyond those there are, so that few cells start from
+thousands of draws too."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,7 @@ def packed(matrices: Tensor) -> Tensor:
 
 def unpacked(vectors: Tensor) -> Tensor:
     """The inverse of `packed`: symmetric matrices `[..., d, d]` from vectors `[..., d (d + 1) / 2]`."""
+    # the whole number d with d (d + 1) / 2 numbers
     size = (math.isqrt(8 * vectors.shape[-1] + 1) - 1) // 2
     row, column = torch.triu_indices(size, size)
     values = vectors / torch.where(row == column, 1.0, math.sqrt(2)).to(vectors)
@@ -354,7 +356,7 @@ def starting(spreads: Tensor, cells: int) -> Tensor:
 
     generator, centres = torch.Generator().manual_seed(0), []
     for spread in spreads:
-        size = DRAWS * (cells + 100), len(spread)
+        size = DRAWS * (cells + EXTRA_CELLS), len(spread)
         drawn = torch.randn(size, generator=generator, dtype=torch.float64) @ power(spread, 0.5)
         centres.append(torch.from_numpy(kmeans2(drawn.numpy(), cells, minit="++", seed=0)[0]))
     return torch.stack(centres)

@@ -24,6 +24,15 @@ from sfumato.turns import turned_if_one_class
 
 FEATURES = 64
 """Width of the hidden layer whose values are the features."""
+FIRST_WIDTH, MOST_WIDTH = 16, 64
+"""Channels of the first convolution, doubled each time that the image is halved, up to the second number: enough to tell small images apart, and
+cheap on a CPU."""
+LEAST_SIDE = 4
+"""Side in pixels at which the image is halved no more."""
+POOLED = 2
+"""Side of the maps that the hidden layer reads."""
+GROUPS = 8
+"""Groups of channels that are normalised together; it divides every width."""
 BATCH_IMAGES = 128
 """Images per optimiser step."""
 LEAST_STEPS, LEAST_EPOCHS, MOST_STEPS = 200, 5, 1500
@@ -51,14 +60,14 @@ class Classifier(nn.Module):
     def __init__(self, channels: int, classes: int, *, side: int):
         super().__init__()
         large, stride = side > LARGE, 2 if side > FULL else 1
-        width, blocks, side = 16, [_block(channels, 16, stride=stride)], -(-side // stride)
-        while side > 4:
-            wider, side = min(2 * width, 64), (side + 1) // 2
+        width, blocks, side = FIRST_WIDTH, [_block(channels, FIRST_WIDTH, stride=stride)], -(-side // stride)
+        while side > LEAST_SIDE:
+            wider, side = min(2 * width, MOST_WIDTH), (side + 1) // 2
             blocks.append(_block(width, wider, stride=2))
             width = wider
         blocks.append(_block(width, width, stride=1))
         self.trunk = nn.Sequential(*blocks)
-        self.hidden = nn.Linear(4 * width, FEATURES)
+        self.hidden = nn.Linear(POOLED**2 * width, FEATURES)
         self.head = nn.Linear(FEATURES, classes)
         self.layout = torch.channels_last if large else torch.contiguous_format
         self.to(memory_format=self.layout)
@@ -74,13 +83,19 @@ class Classifier(nn.Module):
 
 
 def _block(channels_in: int, channels_out: int, *, stride: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, stride, 1), nn.GroupNorm(8, channels_out), nn.SiLU())
+    return nn.Sequential(
+        nn.Conv2d(channels_in, channels_out, 3, stride, 1), nn.GroupNorm(GROUPS, channels_out), nn.SiLU()
+    )
 
 
 def _pool(x: Tensor) -> Tensor:
     """Adaptive average pooling [n, c, h, w] -> [n, c, 2, 2]; the plain pool, far faster on a CPU, where they agree."""
     height, width = x.shape[2:]
-    return F.adaptive_avg_pool2d(x, 2) if height % 2 or width % 2 else F.avg_pool2d(x, (height // 2, width // 2))
+    return (
+        F.adaptive_avg_pool2d(x, POOLED)
+        if height % POOLED or width % POOLED
+        else F.avg_pool2d(x, (height // POOLED, width // POOLED))
+    )
 
 
 def check_images(images: Tensor, labels: Tensor, classes: int, *, name: str) -> None:

@@ -21,14 +21,19 @@ from sfumato.evaluation.utility import NETWORKS, TEN, wanted
 
 LOGISTIC, LOGISTIC_SECONDS = 300, 2.6e-9
 """Iterations of a logistic regression on pixels, and the seconds of one per image value, for ten classes."""
-SCIKIT_SECONDS = 240.0
-"""Ten of scikit-learn's classifiers on 2,000 images of 784 numbers."""
+SCIKIT_SECONDS, SCIKIT_IMAGES, SCIKIT_NUMBERS = 240.0, 2000, 784
+"""Seconds that ten of scikit-learn's classifiers were measured to take, and the images of MNIST's size and the numbers in each that it was for; more
+of either are taken to cost in proportion."""
 DISTANCE_SECONDS, PAIR_SECONDS = 3.0, 3.3e-8
 """Intervals and distances of one set, and neighbours and kernels of two of its images, or of one and a real one."""
 FEW = 2000
 """Images of the public model alone that are judged, at most: it knows no private class, and more teach nothing about it."""
 TEST_PART = 6
 """Training images per test image in a source with a test part of its own, about."""
+READERS = 2
+"""Networks of the small CNN's size that read a judged set: the judge, and the extractor of the distances."""
+PASSES = 3
+"""Readings of an image that cost what a training step does on it: one forward, and the way back as much as two."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def _seen_seconds(sizes: Sizes, judged: int, step: float, table: dict[str, Cost]
     channels, height, width = sizes.image
     times = two_samples.fold(max(height, width))
     telling = _step_seconds(sizes, (channels, height // times, width // times), table)
-    reading = 2 * judged / BATCH_IMAGES * step / 3
+    reading = READERS * judged / BATCH_IMAGES * step / PASSES
     pairs = judged * (judged + sizes.test)
     return two_samples.STEPS * telling + reading + DISTANCE_SECONDS + pairs * PAIR_SECONDS
 
@@ -113,7 +118,7 @@ def _papers_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str,
             seconds += networks.steps(judged, how.epochs) * one
         elif name in TEN:
             few = min(judged, how.scikit_images or judged)
-            seconds += SCIKIT_SECONDS / len(TEN) * (few / 2000) * (math.prod(sizes.image) / 784)
+            seconds += SCIKIT_SECONDS / len(TEN) * (few / SCIKIT_IMAGES) * (math.prod(sizes.image) / SCIKIT_NUMBERS)
     return seconds
 
 

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 
 LARGEST = 32
 """Largest side in pixels of the first full convolution's input."""
+LAYERS = ((1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 1))
+"""Channels of each convolution in units of `width`, and its stride."""
+QUARTERS = 4
+"""Means of each of the last maps that are features."""
 FEATURES_PER_CHANNEL = 16
 """Features for each channel of the first convolution: the last has four times as many, each with the mean of four quarters."""
 GROUPS = 8
@@ -27,11 +31,11 @@ class BackboneNetwork(nn.Module):
         while side > LARGEST:
             layers.append(_block(channels, max(GROUPS, width // 2), stride=2))
             channels, side = max(GROUPS, width // 2), (side + 1) // 2
-        for wide, stride in ((1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 1)):
+        for wide, stride in LAYERS:
             layers.append(_block(channels, wide * width, stride=stride))
             channels = wide * width
         self.trunk = nn.Sequential(*layers)
-        self.head = nn.Linear(4 * channels, classes)
+        self.head = nn.Linear(QUARTERS * channels, classes)
         self.to(memory_format=torch.channels_last)  # a step is a third faster on a CPU
 
     def features(self, images: Tensor) -> Tensor:

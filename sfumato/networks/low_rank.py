@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from sfumato.networks.denoiser import groups_of
 
+SLOPE = 5**0.5
+"""Slope of Kaiming's law for the first matrix: that of torch's own linear layers, so that a small one starts as they do (Hu et al. 2022, section 4.1)."""
+
 
 class LowRank(nn.Module):
     """frozen(x) + up(down(x)), with `rank` numbers between."""
@@ -20,7 +23,7 @@ class LowRank(nn.Module):
         self.frozen = frozen
         self.down = nn.Linear(frozen.in_features, rank, bias=False, **where)
         self.up = nn.Linear(rank, frozen.out_features, bias=False, **where)
-        nn.init.kaiming_uniform_(self.down.weight, a=5**0.5, generator=generator)
+        nn.init.kaiming_uniform_(self.down.weight, a=SLOPE, generator=generator)
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:

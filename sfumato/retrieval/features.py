@@ -30,6 +30,8 @@ SMALLEST_SIDE = 2
 """Side in pixels at which the encoder stops halving."""
 EMA_DECAY = 0.99
 """Decay of the moving average over the extractor's short training."""
+WARM_UP_PART, FINAL_RATE = 20, 0.05
+"""The learning rate rises over one part of the steps in so many, and falls to this share of its peak (`sfumato.training.warm_then_decay`)."""
 FILLED = {"background": "zeros", "border": "border"}
 """What `Extractor.edge` is called by torch, for images whose background is 0."""
 
@@ -207,8 +209,8 @@ def train_extractor(
         loss_of_step,
         steps=settings.steps,
         learning_rate=settings.learning_rate,
-        warm_up=settings.steps // 20,
-        final_rate=0.05,
+        warm_up=settings.steps // WARM_UP_PART,
+        final_rate=FINAL_RATE,
         ema_decay=EMA_DECAY,
         progress=progress,
         resumable=Resumable(keeper, feed, generator) if keeper else None,
