@@ -4,10 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sfumato.images import ImageSet
-
-WHITE = 255
-"""The grey level of white."""
+from sfumato.images import WHITE, ImageSet
 
 
 def degraded(images: ImageSet, deviation: float, *, seed: int) -> ImageSet:

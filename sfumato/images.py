@@ -14,10 +14,16 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+WHITE = 255
+"""The grey level of white; black is 0."""
+MIDDLE = WHITE / 2
+"""Grey levels from the middle, 0 in the range [-1, 1], to either end of it."""
 GAP_GREY = 64
 """Grey level between the pictures of a sample grid, so that black borders show."""
 LETTERS = 15
 """Height in pixels of the letters of a caption."""
+ENLARGED, ENLARGED_POWER = 28, 2 / 3
+"""Numerator and power of the side in `enlargement`, chosen so that 8 pixels come out seven times as large and 28 three times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +95,7 @@ def share_a_picture(one: ImageSet, other: ImageSet) -> bool:
 def _pictures(images: ImageSet) -> set[bytes]:
     """A digest of each picture, the same for its negative."""
     shown = (pixels for pixels in images.pixels if pixels.min() != pixels.max())
-    return {hashlib.blake2b(min(p.tobytes(), (255 - p).tobytes()), digest_size=16).digest() for p in shown}
+    return {hashlib.blake2b(min(p.tobytes(), (WHITE - p).tobytes()), digest_size=16).digest() for p in shown}
 
 
 def shape_of(images: Tensor) -> tuple[int, int, int]:
@@ -100,12 +106,12 @@ def shape_of(images: Tensor) -> tuple[int, int, int]:
 
 def to_unit(pixels: np.ndarray) -> Tensor:
     """Grey levels 0..255 as float32 in [-1, 1], same shape."""
-    return torch.from_numpy(pixels.astype(np.float32)).div_(127.5).sub_(1)  # in place: collections are large
+    return torch.from_numpy(pixels.astype(np.float32)).div_(MIDDLE).sub_(1)  # in place: collections are large
 
 
 def to_pixels(x: Tensor) -> np.ndarray:
     """Values in [-1, 1] as grey levels 0..255, clamped and rounded; uint8 of the same shape."""
-    return ((x.detach().float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
+    return ((x.detach().float().clamp(-1, 1) + 1) * MIDDLE).round().to(torch.uint8).cpu().numpy()
 
 
 def enlargement(size: int) -> int:
@@ -113,7 +119,7 @@ def enlargement(size: int) -> int:
 
     It falls with the power 2/3 of the side: small pictures need it most but should not fill the page.
     """
-    return max(1, round(28 / size ** (2 / 3)))
+    return max(1, round(ENLARGED / size**ENLARGED_POWER))
 
 
 def grid(images: np.ndarray, columns: int, scale: int) -> Image.Image:

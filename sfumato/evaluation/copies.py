@@ -22,12 +22,13 @@ from torch import Tensor
 from sfumato.errors import BadInput
 from sfumato.evaluation.findings import CopyCheck, Pair
 from sfumato.evaluation.membership import nearest
+from sfumato.images import WHITE
 
 COPY_SHARE = 0.1
 """Largest difference of a copy, as a share of the spread of real pixels around their mean image: 1 - 0.1^2 = 99 % explained."""
 OWN_SHARE = 0.25
 """Largest difference of a copy, as a share of the record's own contrast."""
-HALF_GREY_LEVEL = 1 / 255
+HALF_GREY_LEVEL = 1 / WHITE
 """Half of one of 255 steps from -1 to 1: what rounding alone may change, and the least distance of a copy."""
 CLOSEST = 10
 """Number of closest pairs that the check lists."""

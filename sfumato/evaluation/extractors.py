@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sfumato.errors import BadInput, first_line
 from sfumato.evaluation.classifier import FEATURES, Classifier, features, predict
+from sfumato.images import MIDDLE
 
 Choice = Literal["auto", "cnn", "inception"]
 CNN = "hidden layer ({} features) of a small CNN trained on public images ({}, {} classes); not Inception"
@@ -154,7 +155,7 @@ def inception(device: str | torch.device) -> FeatureReader:
         with torch.inference_mode():
             for piece in images.split(INCEPTION_BATCH):
                 coloured = piece.expand(-1, 3, -1, -1) if piece.shape[1] == 1 else piece
-                pixels = ((coloured.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+                pixels = ((coloured.clamp(-1, 1) + 1) * MIDDLE).round().to(torch.uint8)
                 outputs.append(network(pixels.to(device)))
             # Published Inception scores leave the bias of the last layer out.
             features = torch.cat(outputs)

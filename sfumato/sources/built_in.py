@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sfumato.images import ImageSet
+from sfumato.images import WHITE, ImageSet
 from sfumato.sources.catalogue import Catalogue, Part, Reading, Record, SourceFacts
 
 DRAWN = ("glyphs", "shapes")
@@ -33,7 +33,7 @@ def open_digits(part: Part) -> Catalogue:
         from sklearn.model_selection import train_test_split
 
         counts, labels = load_digits(return_X_y=True)
-        pixels = np.round(counts * 255 / DIGITS_LEVELS).astype(np.uint8).reshape(-1, DIGITS_SIDE, DIGITS_SIDE, 1)
+        pixels = np.round(counts * WHITE / DIGITS_LEVELS).astype(np.uint8).reshape(-1, DIGITS_SIDE, DIGITS_SIDE, 1)
         train, test = train_test_split(np.arange(len(labels)), test_size=DIGITS_TEST, stratify=labels, random_state=0)
         for i in {"train": train, "test": test, "all": np.arange(len(labels))}[part]:
             yield Record(f"digits[{i}]", pixels[i], int(labels[i]))

@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from sfumato.errors import BadInput
-from sfumato.images import ImageSet
+from sfumato.images import WHITE, ImageSet
 
 LETTERS = string.ascii_letters
 """The public classes of the embedded default: a-z, then A-Z."""
@@ -119,7 +119,7 @@ def letter_bitmap(font: ImageFont.FreeTypeFont, character: str, widest: float) -
     """One letter, `GLYPH` pixels high and at most `widest` times as wide, centred; bool `[FIELD, FIELD]`."""
     left, top, right, bottom = font.getbbox(character)
     image = Image.new("L", (int(right - left), int(bottom - top)))
-    ImageDraw.Draw(image).text((-left, -top), character, font=font, fill=255)
+    ImageDraw.Draw(image).text((-left, -top), character, font=font, fill=WHITE)
     image = image.crop(image.getbbox())
     aspect = min(image.width / image.height, widest)
     image = image.resize((max(1, round(GLYPH * aspect)), GLYPH), Image.Resampling.BICUBIC)
@@ -255,7 +255,7 @@ def bitmaps(warped: Tensor, level: Tensor, shift: Tensor, look: Look, side: int)
 def count_cells(bitmap: Tensor) -> Tensor:
     """Inked pixels per cell of `OVERSAMPLING` squared as grey levels; uint8 `[n, 1, h, w]`."""
     counts = F.avg_pool2d(bitmap[:, None].float(), OVERSAMPLING) * OVERSAMPLING**2
-    return (counts * 255 / OVERSAMPLING**2).round().to(torch.uint8)
+    return (counts * WHITE / OVERSAMPLING**2).round().to(torch.uint8)
 
 
 def render_glyphs(characters: str, per_class: int, size: int, seed: int) -> ImageSet:

@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from sfumato.errors import BadInput
+from sfumato.images import WHITE
 from sfumato.sources.catalogue import Catalogue, Part, Record, SourceFacts
 from sfumato.sources.decoding import decode
 from sfumato.sources.idx import Layout, holds_idx, open_idx
@@ -271,7 +272,7 @@ def open_omniglot(place: Path, part: Part) -> Catalogue:
 
     def records() -> Iterator[Record]:
         for path, label in files:
-            yield Record(str(path), boxed(255 - decode(path).pixels), label)
+            yield Record(str(path), boxed(WHITE - decode(path).pixels), label)
 
     facts = SourceFacts("omniglot", len(files), tuple(names), 1, SIDE, SIDE)
     return Catalogue(facts, records, has_parts=False, labels=lambda: ((label, "") for _, label in files))

@@ -16,6 +16,7 @@ import numpy as np
 
 from sfumato.config import Slices
 from sfumato.errors import BadInput
+from sfumato.images import WHITE
 from sfumato.sources.catalogue import Place, Slice
 from sfumato.sources.streams import reachable
 from sfumato.sources.windows import Grey
@@ -115,7 +116,7 @@ def _declared(image: Any) -> tuple[float, float] | None:
     if high > low:
         return low, high
     plain = (image.dataobj.slope, image.dataobj.inter) == (1.0, 0.0)
-    return (0.0, 255.0) if plain and image.get_data_dtype() == np.uint8 else None
+    return (0.0, float(WHITE)) if plain and image.get_data_dtype() == np.uint8 else None
 
 
 def shape_of(one: Slice) -> tuple[int, int, int]:

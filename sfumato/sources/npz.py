@@ -20,13 +20,12 @@ from typing import IO
 import numpy as np
 
 from sfumato.errors import BadInput
+from sfumato.images import WHITE
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, UNLABELLED, Catalogue, Reading, Record, SourceFacts
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 GROUPS = ("groups", GROUP)
 """Default arrays of the groups."""
-WHITE = 255
-"""The grey level of white."""
 
 
 @dataclass(frozen=True)

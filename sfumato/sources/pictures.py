@@ -11,6 +11,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from sfumato.config import window_bounds
 from sfumato.errors import BadInput
+from sfumato.images import WHITE
 from sfumato.sources.catalogue import Held, Reading, Record
 from sfumato.sources.streams import reachable, stream
 from sfumato.sources.windows import Grey
@@ -86,7 +87,7 @@ def pixels_of(path: Path | Held) -> Grey | np.ndarray:
         if upright.mode in (*DEEP, *UNBOUNDED):
             return deep(np.asarray(upright), image)
         pixels = np.asarray(upright.convert("L" if channels == 1 else "RGB"))
-        return Grey(pixels, "8 bits", (0, 255)) if channels == 1 else pixels
+        return Grey(pixels, "8 bits", (0, WHITE)) if channels == 1 else pixels
 
 
 def deep(values: np.ndarray, image: Image.Image) -> Grey:
@@ -165,7 +166,7 @@ def shaped(pixels: np.ndarray, reading: Reading) -> np.ndarray:
         top, left = (height - side) // 2, (width - side) // 2
         pixels = pixels[top : top + side, left : left + side]
     pixels = reshape(pixels, reading.size, reading.channels)
-    return 255 - pixels if reading.invert else pixels
+    return WHITE - pixels if reading.invert else pixels
 
 
 def check_same_unit(first: Record, record: Record, window: str) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import BadInput
-from sfumato.images import ImageSet
+from sfumato.images import WHITE, ImageSet
 
 SMALLEST = 8
 """Smallest side of an image, pixels."""
@@ -113,7 +113,7 @@ def render_shapes(per_class: int, size: int, seed: int) -> ImageSet:
     ):
         for first in range(0, per_class, CHUNK):
             drawn = draw(arrangement, min(CHUNK, per_class - first), size, rng)
-            pixels.append(drawn.clamp(0, 1).mul(255).round().to(torch.uint8))
+            pixels.append(drawn.clamp(0, 1).mul(WHITE).round().to(torch.uint8))
     return ImageSet(torch.cat(pixels).numpy(), np.repeat(np.arange(len(ARRANGEMENTS)), per_class), tuple(ARRANGEMENTS))
 
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from sfumato.config import AUTO_WINDOW, RECORD_WINDOW, window_bounds
 from sfumato.errors import BadInput
+from sfumato.images import WHITE
 
 PERCENTILES = (1.0, 99.0)
 """Percentiles of an image's own values that are black and white under `record`."""
-WHITE = 255
-"""The grey level of white."""
 
 
 @dataclass(frozen=True, eq=False)

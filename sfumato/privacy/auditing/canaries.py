@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sfumato.errors import BadInput
-from sfumato.images import ImageSet
+from sfumato.images import WHITE, ImageSet
 from sfumato.privacy.noise import Source, system_source
 
 
@@ -56,7 +56,7 @@ def make_canaries(
     if count < 2:
         raise BadInput(f"{count} canaries are too few to guess by: ask for 2 or more, better for some hundreds")
     source = source or system_source()
-    pixels = source.coins((count * each, *shape), 0.5).to(torch.uint8) * 255
+    pixels = source.coins((count * each, *shape), 0.5).to(torch.uint8) * WHITE
     labels = source.below(torch.full((count,), classes))
     included = source.coins((count,), 0.5)
     return Canaries(pixels.numpy(), labels.numpy().repeat(each), included.numpy())

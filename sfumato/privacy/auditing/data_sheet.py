@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sfumato.config import Section
 from sfumato.evaluation.copies import copy_distance
-from sfumato.images import to_unit
+from sfumato.images import WHITE, to_unit
 from sfumato.progress import Progress, silent
 from sfumato.sources import Inspection
 
@@ -115,7 +115,7 @@ def data_sheet(
         places = {digest: at for at, digest in enumerate(public.digests)}
         copies = [(at, places[digest]) for at, digest in enumerate(private.digests) if digest in places]
         copied = {at for at, _ in copies}
-        both = np.concatenate([public.thumbnails, 255 - public.thumbnails])
+        both = np.concatenate([public.thumbnails, WHITE - public.thumbnails])
         pairs = [(int(distinct[a]), b % len(public.where)) for a, b in close(shown, both, limit, progress=progress)]
         near_public = [pair for pair in pairs if pair[0] not in copied]
     others = public.where if public else ()

@@ -29,7 +29,7 @@ from torch import Tensor
 from sfumato import alignment
 from sfumato.alignment import Moments, Reference, packed
 from sfumato.config import Alignment, Judge, Relation
-from sfumato.images import ImageSet
+from sfumato.images import MIDDLE, WHITE, ImageSet
 from sfumato.latents import PIXELS
 from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian, MomentEvents
 from sfumato.privacy.auditing.audit import epsilon_lower_bound
@@ -50,6 +50,8 @@ COUNTED = 0.25
 """Share of a record's squared norm that goes to the count of its class, of mean embeddings."""
 KNOWN = 8
 """Number of units that the attacker knows to be there."""
+GREY = 128
+"""Grey level of the first of them, next to the middle, so that they weigh little; each further one is a level lighter."""
 PLAYS = 120
 """Plays without the record whose noise is examined, at least `GAMES` / 2."""
 ENOUGH = 100_000
@@ -178,7 +180,7 @@ def taking_moments(events: MomentEvents, *, each: int = 1) -> Query:
         nearest = cells_of_rounds(moments, where) if events.rounds else []
         for to, members in ((1, others), (2, record)):
             for pixels, label in zip(members.pixels, members.labels.tolist(), strict=True):
-                v = torch.from_numpy(pixels).flatten().double() / 127.5 - 1
+                v = torch.from_numpy(pixels).flatten().double() / MIDDLE - 1
                 cell = int((v - where.centroids).norm(dim=1).argmin())
                 v = _shortened(v, RADIUS)
                 apart = v - centres[label, cell]
@@ -249,7 +251,7 @@ def summing(event: Gaussian, *, each: int = 1) -> Query:
         others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
         for of, sign, to in ((others, -1, residual), (record, 1, shift)):
             for pixels, label in zip(of.pixels, of.labels.tolist(), strict=True):
-                v = torch.from_numpy(pixels).flatten().double() / 127.5 - 1
+                v = torch.from_numpy(pixels).flatten().double() / MIDDLE - 1
                 cell = int((v - where.centroids).norm(dim=1).argmin())
                 to[label, cell] += sign * _shortened(v, RADIUS)
         unit = event.noise_multiplier * RADIUS
@@ -315,11 +317,11 @@ def _gradient(head: Tensor, x: Tensor, label: int, scale: float) -> Tensor:
 def made_up(there: bool, each: int = 1, *, classes: int = CLASSES, label: int | None = None) -> ImageSet:
     """The record, or a group of `each` equal ones, if it is `there`: white, of class 0. Then the known records: grey, of `label`, or
     of all classes in turn."""
-    grey = np.full((KNOWN, 1, SIDE, SIDE), 128, np.uint8)
+    grey = np.full((KNOWN, 1, SIDE, SIDE), GREY, np.uint8)
     grey += np.arange(KNOWN, dtype=np.uint8)[:, None, None, None]
     known = np.arange(KNOWN) % classes if label is None else np.full(KNOWN, label)
     record = each if there else 0
-    pixels = np.concatenate([np.full((record, 1, SIDE, SIDE), 255, np.uint8), grey])
+    pixels = np.concatenate([np.full((record, 1, SIDE, SIDE), WHITE, np.uint8), grey])
     labels = np.concatenate([np.zeros(record, np.int64), known.astype(np.int64)])
     groups = np.concatenate([np.zeros(record, np.int64), 1 + np.arange(KNOWN)]) if each > 1 else None
     return ImageSet(pixels, labels, tuple(str(name) for name in range(classes)), groups)

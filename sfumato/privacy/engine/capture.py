@@ -145,6 +145,8 @@ def leaves_of(values: Iterable[Any]) -> list[Tensor]:
     return leaves
 
 
+EPS = 1e-5
+"""Default of torch's `group_norm` and `layer_norm`, whose place the readers below take."""
 Call = tuple[Layer, Tensor, Tensor | None, Tensor | None]
 """A layer, its input, weight and bias."""
 
@@ -179,7 +181,7 @@ def _embedding(
 
 
 def _group_norm(
-    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = EPS
 ) -> Call:
     return GroupNorm(num_groups, eps), x, weight, bias
 
@@ -189,7 +191,7 @@ def _layer_norm(
     normalized_shape: Iterable[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    eps: float = 1e-5,
+    eps: float = EPS,
 ) -> Call:
     return LayerNorm(tuple(normalized_shape), eps), x, weight, bias
 

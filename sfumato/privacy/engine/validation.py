@@ -49,6 +49,8 @@ CLOSE = 1e-4
 ROUNDING = 1e-3
 """Relative difference up to which float64 decides: a layer that divides by a small deviation enlarges the rounding of float32, which differs with
 the number of images on some processors."""
+CURVE = 0.37
+"""Growth of the frequency of the made-up numbers from one to the next: no fraction of a turn, so that they never repeat."""
 SMALLEST_CLIP = 1e-12
 """Below this, squares of float32 numbers that matter would vanish."""
 
@@ -305,4 +307,4 @@ def _made_up(shape: tuple[int, ...], like: Tensor) -> Examples:
 def wave(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Irregular numbers `[*shape]` between -1 and 1, the same each time, of the type and device of `like`."""
     at = torch.arange(torch.Size(shape).numel(), device=like.device, dtype=torch.float64)
-    return (at.square() * 0.37 + at).sin().to(like.dtype).view(shape)
+    return (at.square() * CURVE + at).sin().to(like.dtype).view(shape)

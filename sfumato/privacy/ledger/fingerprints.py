@@ -31,6 +31,8 @@ SHARE = 0.01
 """Share of the smaller set's records that must occur in the other for the two to be joined."""
 FEWEST = 5
 """Smallest number of records in common, however small the set."""
+QUARTER_TURNS = 4
+"""Turns of a picture by a right angle, which all have one fingerprint."""
 BATCH_BYTES = 2**24
 """Bytes of pixels processed at a time."""
 SIDE_FROM = 16
@@ -39,6 +41,8 @@ SIDE, WAVES = 32, 10
 """Side of the small picture and frequencies along it. With fewer, the halves of MNIST match (8: 3 % of their records)."""
 LEAST_WAVE, WAVES_SHOWN = 1e-2, 0.5
 """A frequency weaker than this, in grey levels, has no sign of its own; a picture with fewer than this share has no print."""
+WHITE = 255
+"""The grey level of white (`sfumato.images`, which the ledger does without)."""
 KINDS = 2
 """Fingerprints of a record."""
 KEY_BYTES, PRINT_BYTES = 32, 8
@@ -106,16 +110,16 @@ def _batches(pictures: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 def _least(batch: np.ndarray) -> Iterator[bytes]:
     """The least of each picture's turns, flips and their negatives, as bytes that begin with the shape."""
-    turned = [np.rot90(flipped, times, (1, 2)) for flipped in (batch, batch[:, ::-1]) for times in range(4)]
+    turned = [np.rot90(flipped, times, (1, 2)) for flipped in (batch, batch[:, ::-1]) for times in range(QUARTER_TURNS)]
     heads = [repr(form.shape[1:]).encode() for form in turned]
     tops = [np.ascontiguousarray(form[:, 0]) for form in turned]  # the top row mostly decides, and is little to compare
-    tops += [255 - top for top in tops]
+    tops += [WHITE - top for top in tops]
     for i in range(len(batch)):
         firsts = [heads[k % len(turned)] + top[i].tobytes() for k, top in enumerate(tops)]
         least = min(firsts)
         same = [k for k, first in enumerate(firsts) if first == least]
         yield least + min(
-            (turned[k][i] if k < len(turned) else 255 - turned[k - len(turned)][i]).tobytes() for k in same
+            (turned[k][i] if k < len(turned) else WHITE - turned[k - len(turned)][i]).tobytes() for k in same
         )
 
 
