@@ -93,6 +93,14 @@ of its sums alone decides on which side of the truth it lies, and that differs f
 
 CALIBRATION_SLACK = 1e-3
 """Calibration stops when the total lies within this share below the target."""
+NARROW = 1e-9
+"""Relative width of the bracket at which calibration stops too, where the cost jumps over that share."""
+BISECT_EVERY = 4
+"""Every so many turns the bracket is halved, whatever the secant says, so that no shape of the cost stalls the search."""
+LEAST_MOVE = 1e-3
+"""Smallest share of the bracket by which a turn moves one of its ends."""
+COSTS = (1e-12, 1e12)
+"""Costs between which logarithms are taken: a cost may be 0 or infinite."""
 DIGITS = 6
 """Significant digits of a calibrated noise: machines that round the last bits of a float in other ways plan the same run, and find it in the cache."""
 
@@ -362,10 +370,10 @@ def calibrate(
     aim = math.log(target) + math.log1p(-CALIBRATION_SLACK / 2)
     gap_low, gap_high = _log(cost_low) - aim, _log(cost_high) - aim
     last_moved, turn = 0, 0
-    while cost_high < target * (1 - CALIBRATION_SLACK) and high > low * (1 + 1e-9):
+    while cost_high < target * (1 - CALIBRATION_SLACK) and high > low * (1 + NARROW):
         turn += 1
-        share = gap_low / (gap_low - gap_high) if turn % 4 else 0.5
-        middle = low * (high / low) ** min(max(share, 1e-3), 1 - 1e-3)
+        share = gap_low / (gap_low - gap_high) if turn % BISECT_EVERY else 0.5
+        middle = low * (high / low) ** min(max(share, LEAST_MOVE), 1 - LEAST_MOVE)
         cost_middle = cost(middle)
         gap = _log(cost_middle) - aim
         if cost_middle > target:
@@ -414,7 +422,8 @@ def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, floa
 
 def _log(cost: float) -> float:
     """log of a cost, held finite at both ends (0 and infinity are costs too)."""
-    return math.log(min(max(cost, 1e-12), 1e12))
+    least, most = COSTS
+    return math.log(min(max(cost, least), most))
 
 
 def _lists(events: Sequence[Event], relation: Relation) -> tuple[list[float], list[Step], list[Cells]]:

@@ -22,6 +22,19 @@ FAR_FROM_LIMIT = 0.5
 """gamma from which on that theorem says nothing."""
 BLOCK = 1 / 4
 """Width of an integral's panels."""
+NODES = 16
+"""Nodes of the Gauss-Legendre rule in a panel."""
+LOWEST, HIGHEST = -40.0, 12.0
+"""Ends of the integrals, in deviations from the mean mu: below, delta is 1 to the last digit of a float and the densities are none; above, they
+have vanished too."""
+ROOT_SLACK = 1e-9
+"""Added to the upper end of a search, so that rounding leaves the root inside."""
+ROOT_DIGITS, ROOT_ROUNDS = 4, 1000
+"""Precision of that search in units of a float's, the finest that SciPy's `brentq` takes, and its rounds at most."""
+LARGEST_MU = 1e100
+"""Largest mean that the central-limit formulas take: its square, the size of a privacy loss, is still a float."""
+SMALL_SQUARE = 1e-8
+"""Square s below which log(e^s - 1) is taken as log s, from which it differs by less than s / 2 and which cannot underflow."""
 
 # ------------------------------------------------------------------------------------------------- Gaussian, exactly
 
@@ -56,10 +69,10 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return math.inf
     if mu == 0 or _gdp_delta_at(mu, -mu / 2) <= delta:
         return 0.0
-    # With y = eps/mu - mu/2: delta(y) <= Phi(-y) bounds y above, up to rounding; below -40 delta is 1 to the last digit.
-    low, high = max(-mu / 2, -40.0), 1e-9 - float(ndtri(delta))
-    digits = 4 * float(np.finfo(float).eps)
-    y = brentq(lambda y: _gdp_delta_at(mu, y) - delta, low, high, xtol=digits, rtol=digits, maxiter=1000)
+    # With y = eps/mu - mu/2: delta(y) <= Phi(-y) bounds y above, up to rounding; below `LOWEST` delta is 1 to the last digit.
+    low, high = max(-mu / 2, LOWEST), ROOT_SLACK - float(ndtri(delta))
+    digits = ROOT_DIGITS * float(np.finfo(float).eps)
+    y = brentq(lambda y: _gdp_delta_at(mu, y) - delta, low, high, xtol=digits, rtol=digits, maxiter=ROOT_ROUNDS)
     return max(0.0, mu * (y + mu / 2))
 
 
@@ -93,7 +106,7 @@ def subsampled_gaussian_clt(mus: Iterable[float], sample_rate: float, repeats: i
     Under-reports, grossly where one step's mu is well above 1: there it tends to 2 sqrt(p repeats) however large the
     mus grow. `subsampled_gaussian_epsilon` is the sound number.
     """
-    mus, rate = checked_mus(mus, sample_rate, repeats, top=1e100)
+    mus, rate = checked_mus(mus, sample_rate, repeats, top=LARGEST_MU)
     if not repeats or not mus.any():
         return 0.0
     (kl, kappa, _), counts, _ = _moments_of_all(mus, rate)
@@ -123,7 +136,7 @@ def subsampled_gaussian_closeness(mus: Iterable[float], sample_rate: float, repe
     """
     import numpy as np
 
-    mus, rate = checked_mus(mus, sample_rate, repeats, top=1e100)
+    mus, rate = checked_mus(mus, sample_rate, repeats, top=LARGEST_MU)
     if not repeats or not mus.any():
         return Closeness(0.0, 0.0)
     (kl, kappa, third), counts, unit = _moments_of_all(mus, rate)
@@ -150,7 +163,9 @@ def poisson_clt(mus: Iterable[float], sample_rate: float, repeats: int = 1) -> f
     with np.errstate(over="ignore"):
         squares = mus * mus
     # log(e^s - 1) is log s for small s, in which form nothing underflows.
-    terms = np.where(squares < 1e-8, 2 * np.log(mus), squares + np.log(-np.expm1(-np.maximum(squares, 1e-8))))
+    terms = np.where(
+        squares < SMALL_SQUARE, 2 * np.log(mus), squares + np.log(-np.expm1(-np.maximum(squares, SMALL_SQUARE)))
+    )
     log_mu = math.log(rate) + (math.log(repeats) + float(logsumexp(terms))) / 2
     return math.exp(log_mu) if log_mu < math.log(np.finfo(float).max) else math.inf
 
@@ -171,10 +186,10 @@ def _clt_moments(mu: float, rate: float, unit: float) -> tuple[float, float, flo
 
     if mu == 0:
         return 0.0, 0.0, 0.0
-    nodes, weights = np.polynomial.legendre.leggauss(16)
-    # u = x - mu, so that large mu keeps its digits. The densities vanish beyond [-40, 12]; these panels resolve
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    # u = x - mu, so that large mu keeps its digits. The densities vanish beyond these ends; the panels resolve
     # them and, wherever they do not vanish, the bend of Z, whose width is 1/mu.
-    edges = np.arange(max(-mu / 2, -40.0), 12.0, BLOCK)
+    edges = np.arange(max(-mu / 2, LOWEST), HIGHEST, BLOCK)
     u = (edges[:, None] + BLOCK / 2 * (1 + nodes)).ravel()
     weights = np.tile(BLOCK / 2 * weights, edges.size)
     exponent = mu * (u + mu / 2)

@@ -86,6 +86,34 @@ LEAST_DEVIATION = 1e-12
 ROUNDING_LOSS = 1e-14
 """Added to epsilon per step: dots and masses are rounded, too."""
 
+SPREAD_OF_GAP = 6
+"""A dot's distance d adds about d^2 / 6 to the square of a loss, when the mass between two dots is spread evenly."""
+
+HAZE_SETTLED, HAZE_NEARLY = 0.999, 1.01
+"""The haze is thick enough at this share of the needed square, and needless at up to this multiple of what a Gaussian in the list is already."""
+
+LARGEST_EXPONENT = 700.0
+"""Largest exponent whose power of e is a float; a smaller value there moves mass up."""
+
+LEAST_GAP = 1e-15
+"""Difference of losses below which two dots are one: rounding alone tells them apart."""
+
+TINY = 1e-300
+"""Stands for a divisor, or an argument of a logarithm, that may be 0."""
+
+FAR_INTEGERS = 40
+"""Deviations of the integers beyond the last dots whose masses are summed: what lies farther out has none as a float."""
+
+MIDPOINT = 24
+"""Divisor of the first correction of a sum by the midpoint rule (Euler and Maclaurin): a 24th of the change in slope."""
+
+LARGEST_ORDER, USUAL_ORDER, DOWNHILL = 600, 5, 0.6
+"""Orders of Chernoff's bound: the largest, times the largest loss, whose power of e is a float with room to spare; that with which the search
+for the best begins, times the deviation; and the factor of a step of that search, either way."""
+
+SCALE_NODES, SCALE_ENDS = 65, 8.0
+"""Points, and the deviations from the mean between which they lie, of the rough integrals by which scales are chosen."""
+
 
 class _Pair(NamedTuple):
     """The side of the worst pair that holds the record: P draws N(mu) with rate q if `up`, Q draws N(-mu) if `down`."""
@@ -243,21 +271,21 @@ def _totals(
     growth = EXCESS[len(steps) <= FEW] * min(spread, 2 * (mean + deviation))
     for tail in (share * delta for share in TAIL_SHARES):
         dots = _joined(
-            _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300)) if steps else None,
+            _dots(pair, steps, tail / number, SPREAD_OF_GAP * growth / np.maximum(slopes, TINY)) if steps else None,
             [(*_discrete_dots(noise, tail / number), count) for noise, count in histograms],
         )
         # The haze is part of the total, whose window may hold no more waves than there is time for.
         waves = min(max(WORK // dots.losses.size, MAX_WAVES[0]), MAX_WAVES[1])
         lowest = math.sqrt(-2 * math.log(NO_WAVE)) / (2 * math.pi * waves)
         mu, needed = mu_whole, math.inf
-        while mu * mu < 0.999 * needed:
+        while mu * mu < HAZE_SETTLED * needed:
             mu = mu if needed == math.inf else math.sqrt(needed)
             bottom, top = _window(dots, mu, tail, deviation)
             needed = max(growth, ((top - bottom) * lowest) ** 2)
         cells = _cells(dots, mu, bottom, top - bottom)
         never = math.fsum(dots.counts * np.log1p(-dots.infinite))
         yield _Total(cells, bottom, top, tail - math.expm1(never))
-        if mu * mu <= max(THICK * growth, 1.01 * mu_whole**2):
+        if mu * mu <= max(THICK * growth, HAZE_NEARLY * mu_whole**2):
             break
 
 
@@ -300,8 +328,8 @@ def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) 
     # b e^loss <= a; where e^loss would overflow too small a value is used, which moves mass up.
     gaps = np.diff(losses)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        lower = (q * np.exp(np.minimum(losses[:-1], 700.0)) - p * np.exp(-gaps)) / -np.expm1(-gaps)
-    lower = np.where(gaps > 1e-15, np.clip(lower, 0.0, p), 0.0)
+        lower = (q * np.exp(np.minimum(losses[:-1], LARGEST_EXPONENT)) - p * np.exp(-gaps)) / -np.expm1(-gaps)
+    lower = np.where(gaps > LEAST_GAP, np.clip(lower, 0.0, p), 0.0)
     inside = np.ones(z.size - 1, dtype=bool)
     inside[ends[:-1] - 1] = False
     masses = np.zeros(z.size)
@@ -331,7 +359,7 @@ def _discrete_dots(noise: float, tail: float) -> tuple[np.ndarray, np.ndarray, f
     n = np.arange(-reach, reach + 1, gap, dtype=float)
     losses = (n + 0.5) / noise**2
     if gap == 1:
-        whole = np.exp(-np.square(np.arange(-reach - math.ceil(40 * noise), -reach) / noise) / 2)
+        whole = np.exp(-np.square(np.arange(-reach - math.ceil(FAR_INTEGERS * noise), -reach) / noise) / 2)
         masses = np.exp(-np.square(n / noise) / 2)
         total = masses.sum() + 2 * whole.sum()
         masses, outside = masses / total, float(whole.sum() / total)
@@ -354,7 +382,7 @@ def _discrete_dots(noise: float, tail: float) -> tuple[np.ndarray, np.ndarray, f
 def _lattice_masses(edges: np.ndarray, noise: float) -> np.ndarray:
     """Masses of a wide discrete Gaussian at the integers between neighbours of `edges`, which are halves."""
     slopes = -edges / noise**3 * np.exp(-np.square(edges / noise) / 2) / math.sqrt(2 * math.pi)
-    return np.maximum(_cell_masses(edges / noise) - np.diff(slopes) / 24, 0.0)
+    return np.maximum(_cell_masses(edges / noise) - np.diff(slopes) / MIDPOINT, 0.0)
 
 
 def _joined(dots: _Dots | None, more: Sequence[tuple[np.ndarray, np.ndarray, float, int]]) -> _Dots:
@@ -389,7 +417,7 @@ def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[floa
     from above is charged as infinite loss.
     """
     centre = float(dots.counts @ dots.centres) + mu * mu / 2
-    steepest = 600 / max(float(np.abs(dots.losses).max()), deviation)
+    steepest = LARGEST_ORDER / max(float(np.abs(dots.losses).max()), deviation)
 
     def reach(order: float) -> float:
         """The largest distance of the total from its centre, in the direction of the sign of `order`."""
@@ -400,9 +428,9 @@ def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[floa
     ends = []
     for sign in (-1, 1):
         # The bound has one valley: downhill from a usual order, in either direction.
-        order = min(5 / max(deviation, mu), steepest)
+        order = min(USUAL_ORDER / max(deviation, mu), steepest)
         distance = reach(sign * order)
-        for factor in (0.6, 1 / 0.6):
+        for factor in (DOWNHILL, 1 / DOWNHILL):
             while (order * factor <= steepest) and (further := reach(sign * order * factor)) < distance:
                 order, distance = order * factor, further
         ends.append(centre + sign * distance)
@@ -493,7 +521,7 @@ def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float,
         weighed = float(sums[last - start]) if last >= start else weighed
         if over.size:
             break
-    return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed, 1e-300))
+    return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed, TINY))
 
 
 def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -511,7 +539,7 @@ def _moments(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[np.ndarra
     """
     from scipy.special import ndtr
 
-    t = np.linspace(-8.0, 8.0, 65)
+    t = np.linspace(-SCALE_ENDS, SCALE_ENDS, SCALE_NODES)
     weights = np.exp(-t * t / 2)
     weights /= weights.sum()
     mu, rate, _ = np.array(steps).T[:, :, None]
