@@ -11,7 +11,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.references import Ref
 from artifacts.store import Store
-from sfumato.errors import BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.methods.plan import ANY_NUMBER, Certificate
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.ledger.ledger import Entry, Ledger
@@ -94,7 +94,7 @@ def missing(store: Store, ledger: Ledger, samples: Ref | str) -> str:
     known = sorted((entries[name] for name in stained if name in entries), key=lambda entry: entry.seq)
     strange = sorted(stained - set(entries))
     stains = [f"entry {entry.seq}: {_stain(entry)}" for entry in known]
-    return "; ".join([*stains, *(f"entry {name[:12]}: not in this ledger" for name in strange)])
+    return "; ".join([*stains, *(f"entry {name[:SHOWN_DIGITS]}: not in this ledger" for name in strange)])
 
 
 def _stain(entry: Entry) -> str:

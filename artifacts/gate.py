@@ -36,7 +36,7 @@ from artifacts.reports import run as report
 from artifacts.reports.rehearsal import REHEARSAL, picture, rehearsal_of
 from artifacts.store import Damaged, Store
 from sfumato.class_shares import class_shares
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import SHOWN_DIGITS, BadInput, Refused
 from sfumato.methods.plan import Plan
 from sfumato.privacy.ledger.decisions import decisions_of
 from sfumato.privacy.ledger.ledger import Entry, Ledger
@@ -194,7 +194,7 @@ def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[
     """Settings and plan under which the samples were drawn, after a check that the ledger names the samples."""
     samples = record.samples_artifact
     if store.manifest(samples)["kind"] != Samples.__name__:
-        raise BadInput(f"run {record.run} names {samples[:12]} as its samples, which are none: run again")
+        raise BadInput(f"run {record.run} names {samples[:SHOWN_DIGITS]} as its samples, which are none: run again")
     if why := unbound(store, known, samples):
         raise BadInput(f"the samples of run {record.run} cannot be published, since {why}: run again")
     if not store.entries(samples):

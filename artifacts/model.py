@@ -35,7 +35,7 @@ from artifacts.references import (
 )
 from artifacts.serialization import FACTS, TENSORS
 from artifacts.store import Store
-from sfumato.errors import Refused
+from sfumato.errors import SHOWN_DIGITS, Refused
 from sfumato.methods.plan import ANY_NUMBER
 from sfumato.released import BACKBONE, COUNTS, DESCRIPTION, JUDGE, LEFT_OUT, MODEL, WITHOUT, description, read_model
 
@@ -152,7 +152,7 @@ def _written(folder: Path, store: Store, name: str, digest: str) -> dict[str, An
     label, manifest = store.label_of(digest), store.manifest(digest)
     if Label.INTERNAL in (label, manifest["label"]):
         raise Refused(
-            f"the part {name!r} of the model ({manifest['kind']} {digest[:12]}) is INTERNAL: it must not leave"
+            f"the part {name!r} of the model ({manifest['kind']} {digest[:SHOWN_DIGITS]}) is INTERNAL: it must not leave"
         )
     folder.mkdir(parents=True)
     files = [store.folder(digest) / name for name in (TENSORS, FACTS)]

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from sfumato import formats
-from sfumato.errors import BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.evolution import Population
 from sfumato.findings import RetrievalFindings
 from sfumato.formats import (
@@ -106,7 +106,7 @@ def refuse_other_images(folder: Path | None, trained_on: Collection[str]) -> Non
     digest = json.loads((folder / FACTS).read_text(encoding="utf-8"))[TRAINED_ON]
     if digest not in trained_on:
         raise BadInput(
-            f"the autoencoder {folder.name[:12]} was trained on the public images {digest[:12]}, not on those of this run: "
+            f"the autoencoder {folder.name[:SHOWN_DIGITS]} was trained on the public images {digest[:SHOWN_DIGITS]}, not on those of this run: "
             "train one on these, which a run with latent.kind=kl does by itself"
         )
 

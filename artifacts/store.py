@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from artifacts.labels import Label, combined
 from artifacts.references import Ref
 from artifacts.remote import MANIFEST, Remote
-from sfumato.errors import BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput
 
 Kind = TypeVar("Kind", bound=Ref)
 VERSION = 4
@@ -164,7 +164,7 @@ class Store:
             try:
                 self.remote.push(digest, target)
             except BadInput as error:  # what was made, and perhaps paid for, is here: the next run sends it
-                warnings.warn(f"artifact {digest[:12]} is on this machine only: {error}", stacklevel=2)
+                warnings.warn(f"artifact {digest[:SHOWN_DIGITS]} is on this machine only: {error}", stacklevel=2)
         return kind(digest=digest, label=label, seconds=seconds, tracked=tracked)
 
     def manifest(self, ref: Ref | str) -> dict[str, Any]:
@@ -176,9 +176,11 @@ class Store:
         except OSError:
             text = self.remote.manifest(digest) if self.remote else None
         if text is None:
-            raise Damaged(f"artifact {digest[:12]} is not in the store {self.root}: run again")
+            raise Damaged(f"artifact {digest[:SHOWN_DIGITS]} is not in the store {self.root}: run again")
         if hashlib.sha256(text).hexdigest() != digest:
-            raise Damaged(f"the manifest of artifact {digest[:12]} in the store {self.root} was changed: run again")
+            raise Damaged(
+                f"the manifest of artifact {digest[:SHOWN_DIGITS]} in the store {self.root} was changed: run again"
+            )
         return json.loads(text)
 
     def folder(self, ref: Ref | str) -> Path:
@@ -196,7 +198,7 @@ class Store:
         for name, expected in self.manifest(digest)["files"].items():
             if not (folder / name).is_file() or file_digest(folder / name) != expected:
                 raise Damaged(
-                    f"file {name} of artifact {digest[:12]} in the store {self.root} is missing or damaged: run again"
+                    f"file {name} of artifact {digest[:SHOWN_DIGITS]} in the store {self.root} is missing or damaged: run again"
                 )
         return folder
 
@@ -210,15 +212,17 @@ class Store:
         """Fetch an artifact from the remote store, completely or not at all."""
         manifest = remote.manifest(digest)
         if manifest is None or hashlib.sha256(manifest).hexdigest() != digest:
-            raise Damaged(f"artifact {digest[:12]} is missing or damaged at {remote.url}: run again")
+            raise Damaged(f"artifact {digest[:SHOWN_DIGITS]} is missing or damaged at {remote.url}: run again")
         with self.writing() as folder:
             for name, expected in json.loads(manifest)["files"].items():
                 if name != Path(name).name:
-                    raise Damaged(f"artifact {digest[:12]} names the file {name!r}, which leaves its folder: run again")
+                    raise Damaged(
+                        f"artifact {digest[:SHOWN_DIGITS]} names the file {name!r}, which leaves its folder: run again"
+                    )
                 remote.fetch(digest, name, folder / name)
                 if not (folder / name).is_file() or file_digest(folder / name) != expected:
                     raise Damaged(
-                        f"file {name} of artifact {digest[:12]} is missing or damaged at {remote.url}: run again"
+                        f"file {name} of artifact {digest[:SHOWN_DIGITS]} is missing or damaged at {remote.url}: run again"
                     )
             (folder / MANIFEST).write_bytes(manifest)
             for path in folder.iterdir():
@@ -293,7 +297,7 @@ class Store:
         """The kind and address of the ancestor that makes the artifact INTERNAL (its entries: `certify.missing`)."""
         for digest, manifest in reversed(self.ancestry(ref)):
             if Label.INTERNAL in manifest["entries"].values():
-                return f"{manifest['kind']} {digest[:12]}"
+                return f"{manifest['kind']} {digest[:SHOWN_DIGITS]}"
         return "nothing"
 
 

@@ -6,6 +6,12 @@ else.
 
 from typing import Any
 
+ONE_LINE, FIRST_LINE = 100, 200
+"""Most letters that a message takes over of what a decoder says of a file, and of what a service or its library says: it must stay one line in which the
+way out can be seen."""
+SHOWN_DIGITS = 12
+"""Digits of an artifact's address, or of a ledger entry's hash, that a message shows: enough to find the one that is meant."""
+
 
 class BadInput(ValueError):
     """A person's mistake: a path, a setting or an image that cannot be used. Exit code 2."""
@@ -54,6 +60,16 @@ class Stopped(RuntimeError):
         """`events` are the privacy events that really happened."""
         super().__init__(message)
         self.events = events
+
+
+def one_line(error: BaseException) -> str:
+    """The beginning of what a decoder says, in one line; empty where it says nothing."""
+    return " ".join(str(error).split())[:ONE_LINE]
+
+
+def cause_of(error: BaseException) -> str:
+    """The beginning of the first line of what a service or its library says; empty where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), "")[:FIRST_LINE]
 
 
 def first_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from artifacts import serialization
 from artifacts.reports.page import PageSection, Picture, Text
 from artifacts.store import Store
 from sfumato.config import RehearsalSettings
-from sfumato.errors import BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.findings import RehearsalFindings, RetrievalFindings
 from sfumato.rehearsal import FEWEST
 from sfumato.retrieval.choice import retrieves
@@ -108,7 +108,9 @@ def rehearsal_of(store: Store, samples: str, rehearsal: str) -> RehearsalFinding
     known = {"PublicClassifier", "PublicBackbone"}
     strange = [one for one in manifest["parents"] if one not in family and store.manifest(one)["kind"] not in known]
     if manifest["kind"] != "Rehearsal" or strange:
-        raise BadInput(f"{rehearsal[:12]} is no rehearsal of what the samples {samples[:12]} were made of: run again")
+        raise BadInput(
+            f"{rehearsal[:SHOWN_DIGITS]} is no rehearsal of what the samples {samples[:SHOWN_DIGITS]} were made of: run again"
+        )
     return findings_of(store, rehearsal)
 
 

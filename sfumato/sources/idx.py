@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, one_line
 from sfumato.sources.catalogue import UNLABELLED, Catalogue, Part, Record, SourceFacts
 from sfumato.sources.listing import check_inside, entries
 
@@ -166,7 +166,7 @@ def opened_idx(path: Path) -> Iterator[BufferedIOBase]:
     except PermissionError:
         raise BadInput(f"the file {str(path)!r} may not be read; grant this user read permission") from None
     except (OSError, EOFError, zlib.error) as fault:
-        reason = " ".join(str(fault).split())[:100]
+        reason = one_line(fault)
         raise BadInput(f"the file {str(path)!r} is corrupt or cut off ({reason}); get it again") from None
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, one_line
 from sfumato.images import WHITE
 from sfumato.sources.catalogue import Catalogue, Part, Record, SourceFacts
 from sfumato.sources.decoding import decode
@@ -147,7 +147,7 @@ def fetched(name: str, folder: str) -> Path:
                 if locate(name, folder) is None:
                     raise
     except Exception as fault:  # whatever a network, a mirror, an archive or a full disk may bring
-        reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+        reason = one_line(fault) or type(fault).__name__
         missing = f"the data set {name!r} is not in {folder!r} and could not be fetched ({reason})"
         raise BadInput(f"{missing}; {way_out(name, folder)}") from None
     return Path(folder) / named.place
@@ -179,7 +179,7 @@ def open_cifar(place: Path, part: Part) -> Catalogue:
             try:
                 images = CIFAR10(place.parent, train=train)
             except (RuntimeError, OSError) as fault:
-                reason = " ".join(str(fault).split())[:100]
+                reason = one_line(fault)
                 raise BadInput(
                     f"{str(place)!r} is incomplete or damaged ({reason}); {way_out('cifar10', str(place.parent))}"
                 ) from None

@@ -19,7 +19,7 @@ from typing import IO
 
 import numpy as np
 
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, one_line
 from sfumato.images import WHITE
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, UNLABELLED, Catalogue, Reading, Record, SourceFacts
 from sfumato.sources.splits import SPLITS, splits_of_part
@@ -137,7 +137,7 @@ def opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
     except KeyError as fault:
         raise BadInput(f"{str(path)!r} {fault.args[0]}; save it by numpy.savez(path, images=..., labels=...)") from None
     except (OSError, EOFError, zlib.error, ValueError, SyntaxError, RuntimeError, zipfile.BadZipFile) as fault:
-        reason = " ".join(str(fault).split())[:100]
+        reason = one_line(fault)
         raise BadInput(f"the file {str(path)!r} is corrupt or cut off ({reason}); make it again") from None
 
 

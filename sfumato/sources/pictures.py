@@ -10,7 +10,7 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from sfumato.config import window_bounds
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, one_line
 from sfumato.images import WHITE
 from sfumato.sources.catalogue import Held, Reading, Record
 from sfumato.sources.streams import reachable, stream
@@ -70,7 +70,7 @@ def opened(path: Path | Held) -> Iterator[Image.Image]:
             f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it", nameless=CORRUPT
         ) from None
     except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
-        reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+        reason = one_line(fault) or type(fault).__name__
         raise BadInput(
             f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it", nameless=CORRUPT
         ) from None

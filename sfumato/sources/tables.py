@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from sfumato.config import Columns
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, one_line
 from sfumato.sources import dicom, saved
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, UNLABELLED, USUAL_COLUMNS, VOLUME, File
 from sfumato.sources.listing import entries
@@ -191,7 +191,7 @@ def _unreadable(table: Path) -> BadInput:
 
 
 def _damaged(table: Path, fault: Exception) -> BadInput:
-    reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+    reason = one_line(fault) or type(fault).__name__
     way = "save it as UTF-8" if isinstance(fault, UnicodeError) else "make it again"
     return BadInput(
         f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); {way}",

@@ -15,7 +15,7 @@ from artifacts.references import Ref
 from artifacts.store import Store
 from sfumato import __version__
 from sfumato.config import Machine
-from sfumato.errors import BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.privacy.door import Payment
 from sfumato.privacy.mechanisms import Paid
 from tasks.runtime.environment import Where, where
@@ -116,7 +116,7 @@ def draft_of(
         numbers = bind(place, draft, ref, title, context)
     draft.stored = ref
     took = "" if ref.label == Label.INTERNAL else f" in {seconds:.1f} s"
-    log_line(f"{title}: made{took}, {ref.label}, artifact {ref.digest[:12]}")
+    log_line(f"{title}: made{took}, {ref.label}, artifact {ref.digest[:SHOWN_DIGITS]}")
     try:
         tracked = place.tracker().log(
             title,

@@ -27,7 +27,7 @@ from artifacts.binding import touches, unbound
 from artifacts.labels import Label
 from artifacts.references import Ref
 from sfumato.config import LATER, NOT_HASHED
-from sfumato.errors import BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import Where, where
 from tasks.runtime.locks import turn_everywhere
@@ -271,11 +271,11 @@ def share(place: Where, key: str, ref: Ref) -> None:
     try:
         place.store().remember(f"{place.books}/{key}", ref)
     except BadInput as error:
-        CONSOLE.print(f"{type(ref).__name__} {ref.digest[:12]} is on this machine only: {error}")
+        CONSOLE.print(f"{type(ref).__name__} {ref.digest[:SHOWN_DIGITS]} is on this machine only: {error}")
 
 
 def code_version(function: Callable[..., Any]) -> str:
     """Version of the program and of the code behind a stage, for the ledger."""
     from sfumato import __version__
 
-    return f"{__version__}+{code_digest(function)[:12]}"
+    return f"{__version__}+{code_digest(function)[:SHOWN_DIGITS]}"

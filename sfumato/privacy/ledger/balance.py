@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from sfumato.config import Constants, Relation
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import SHOWN_DIGITS, BadInput, Refused
 from sfumato.privacy.accounting.events import AnyEvent, Event
 from sfumato.privacy.ledger.chain import Entry
 from sfumato.privacy.ledger.joins import joined_names, joined_versions, numbered
@@ -212,7 +212,7 @@ def entries_by_hash(entries: Sequence[Entry], hashes: Iterable[str]) -> list[Ent
     by_hash, hashes_sought = {entry.hash: entry for entry in entries}, set(hashes)
     if unknown := sorted(hashes_sought - set(by_hash)):
         raise BadInput(
-            f"ledger entry {unknown[0][:12]} is not in this ledger: use the ledger that the run was made with"
+            f"ledger entry {unknown[0][:SHOWN_DIGITS]} is not in this ledger: use the ledger that the run was made with"
         )
     return sorted((by_hash[digest] for digest in hashes_sought), key=lambda entry: entry.seq)
 
