@@ -310,13 +310,6 @@ FAULTS = (
     ),
     Fault("ledger: commits more than was reserved", LEDGER, "            if excess:\n", "            if False:\n", OF_LEDGER),
     Fault(
-        "ledger: a spend is taken back behind an open door",
-        LEDGER,
-        'raise Refused(f"{title_of(reserved)} {past_of(last)} before: it can no longer be cancelled")',
-        "pass",
-        OF_LEDGER,
-    ),
-    Fault(
         "ledger: joined with other images",
         LEDGER,
         'if reserved.body["digest"] != digest:',
@@ -460,8 +453,8 @@ FAULTS = (
     Fault(
         "store: a file that was changed",
         "artifacts/store.py",
-        "or file_digest(folder / name) != expected:\n                raise Damaged(\n                    f\"file {name} of artifact {digest[:12]} in",
-        "and False:\n                raise Damaged(\n                    f\"file {name} of artifact {digest[:12]} in",
+        "or file_digest(folder / name) != expected:\n                raise Damaged(\n                    f\"file {name} of artifact {digest[:SHOWN_DIGITS]} in",
+        "and False:\n                raise Damaged(\n                    f\"file {name} of artifact {digest[:SHOWN_DIGITS]} in",
         "artifacts/test_store.py",
     ),
     Fault(

@@ -141,8 +141,3 @@ REFUSING = "Whether a run is refused at all. Without noise, and outside the cert
 def in_words() -> str:
     """All of it in one sentence, for a page."""
     return REFUSING + "; ".join(f"{gate.tells} ({gate.name})" for gate in GATES) + "."
-
-
-def in_lines() -> list[str]:
-    """A line of Markdown for each gate."""
-    return [f"- {gate.name}: {gate.tells}" for gate in GATES]

@@ -6,6 +6,7 @@ from artifacts.books import Accesses, books_of
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from tasks.runtime.environment import configure
 from tests.examples import DELTA, home_at, reserve
+from tests.spends import cancel
 
 NOISY = Gaussian(noise_multiplier=6.0)
 LOOK = {"stage": "evaluation", "code_version": "1"}
@@ -33,11 +34,12 @@ def test_every_access_is_counted_looks_of_other_runs_and_joined_sets_included(le
 
 
 def test_a_reservation_that_opened_no_door_is_no_access(ledger):
-    ledger.cancel(
+    cancel(
+        ledger,
         ledger.reserve(
             *("scans", "digest-of-scans", [NOISY], "add_remove", DELTA),
             **{"stage": "votes", "purpose": "a test", "run": "run-1", "code_version": "1", "images": "any"},
-        )
+        ),
     )
     assert books_of(ledger, "scans", "run-1", []).accesses == ()
 

@@ -29,13 +29,6 @@ def _places() -> list[Any]:
     return [*gpu, backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
 
 
-def rounds_operands() -> bool:
-    """Whether torch may round the operands of some product now."""
-    if places := _places():
-        return any(place.fp32_precision not in EXACT for place in places)
-    return torch.get_float32_matmul_precision() != "highest" or torch.backends.cudnn.allow_tf32
-
-
 @contextlib.contextmanager
 def exact_products() -> Iterator[None]:
     """Inside the block torch rounds no float32 operand of a product; afterwards its settings are as before."""
@@ -53,7 +46,7 @@ def exact_products() -> Iterator[None]:
 
 
 def _switched_off() -> contextlib.ExitStack:
-    """Switch rounding off; returns the function that restores the settings."""
+    """Switch rounding off; what it returns restores the settings as it is closed."""
     back, places = contextlib.ExitStack(), _places()
     for place in places:
         back.callback(setattr, place, "fp32_precision", place.fp32_precision)

@@ -2,7 +2,8 @@
 
 A spend is written three times. `reserve` records the whole planned cost, or refuses it when the budget cannot bear it;
 `opened` records that the door opens, before the first private byte is read; `commit` records the events really taken. A
-reservation that is never committed stands in full, and it can be cancelled only while its door is shut.
+reservation that is never committed stands in full. Nothing takes one back; an entry by which an earlier version did, while the door was
+shut, is read as that.
 
 Promise: reservations made at once by any number of processes never overspend together, since the check and the insert
 are one exclusive transaction (`sfumato.privacy.ledger.chain`). Entries are only ever appended; a ledger with a broken chain
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from sfumato.config import Constants, Relation
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import SHOWN_DIGITS, BadInput, Refused
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Event
 from sfumato.privacy.ledger.advice import what_fits
@@ -369,14 +370,6 @@ class Ledger(DecidedLedger):
             body = {"reserve": reserved.seq, "events": dumped(taken), **certificate, "settled": True}
             return write(reserved.dataset, "commit", {**body, "insecure": reserved.body["insecure"]})
 
-    def cancel(self, reservation: Reservation) -> Entry:
-        """Give a reservation back; Refused once its door was opened."""
-        with self._chain.appending() as (entries, write):
-            reserved, last = standing(entries, reservation.hash)
-            if last is not None:
-                raise Refused(f"{title_of(reserved)} {past_of(last)} before: it can no longer be cancelled")
-            return write(reserved.dataset, "cancel", {"reserve": reserved.seq})
-
     # What costs nothing
 
     def look(
@@ -444,7 +437,9 @@ class Ledger(DecidedLedger):
             stands_on = entries_by_hash(known, entries)
             datasets = sorted({entry.dataset for entry in stands_on})
             if len(datasets) != 1:
-                raise BadInput(f"artifact {artifact[:12]} stands on {len(datasets)} private sets: name those of one")
+                raise BadInput(
+                    f"artifact {artifact[:SHOWN_DIGITS]} stands on {len(datasets)} private sets: name those of one"
+                )
             body = {"artifact": artifact, "stands_on": [entry.seq for entry in stands_on]}
             return write(datasets[0], "made", {**body, "stage": stage, "run": run, "code_version": code_version})
 

@@ -8,7 +8,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sfumato.diffusion.objective import Examples
-from sfumato.privacy.engine.arithmetic import exact_products, rounds_operands
+from sfumato.privacy.engine import arithmetic
+from sfumato.privacy.engine.arithmetic import EXACT, exact_products
 from sfumato.privacy.engine.clipping import clipped_sum
 from sfumato.privacy.engine.norms import squared_norms, weigh_gradients
 from tests.oracle import Wrapped, by, norm, pictures
@@ -26,6 +27,13 @@ def as_it_was():
     yield
     torch.set_float32_matmul_precision(had[0])
     torch.backends.cudnn.allow_tf32 = had[1]
+
+
+def rounds_operands():
+    """Whether torch may round the operands of some product now."""
+    if places := arithmetic._places():
+        return any(place.fp32_precision not in EXACT for place in places)
+    return torch.get_float32_matmul_precision() != "highest" or torch.backends.cudnn.allow_tf32
 
 
 def coarse(part):

@@ -10,7 +10,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import Access, PrivateSet, spending
 from sfumato.privacy.ledger.ledger import Ledger
-from tests.spends import DELTA, KEYS, ONE, cheap, ledger_at, spend
+from tests.spends import DELTA, KEYS, ONE, cancel, cheap, ledger_at, spend
 
 PRIVATE = PrivateSet(name="digits", source="digits", share=0.0121)
 TAKEN = 20
@@ -209,7 +209,7 @@ def test_order_chain_and_totals_do_not_depend_on_the_clock(url, times):
         first, second, back = spend(ledger), spend(ledger), spend(ledger)
         ledger.opened(second)
         ledger.commit(second, [])
-        ledger.cancel(back)
+        cancel(ledger, back)
         ledger.opened(first)
         ledger.set_budget("digits", 3, DELTA)
         spend(ledger)

@@ -13,7 +13,7 @@ from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.ledger.signing import Head, Keys, signed
 from tests.sfumato.privacy.ledger.test_databases import auditors_hash
 from tests.sfumato.privacy.ledger.test_signing import cut
-from tests.spends import DELTA, ONE, cheap, clock, spend, tamper
+from tests.spends import DELTA, ONE, cancel, cheap, clock, spend, tamper
 
 THREE = Gaussian(noise_multiplier=1.0, count=3)
 
@@ -172,7 +172,7 @@ def test_of_two_copies_that_grew_each_spends_after_it_recovered_the_other(tmp_pa
     shutil.copyfile(here, there)
     shutil.copytree(keys.folder, away)
     with at(f"sqlite:///{here}", keys) as one, at(f"sqlite:///{there}", Keys(away)) as two:
-        one.cancel(common)
+        cancel(one, common)
         spend(one, [THREE])
         two.opened(common)
         spend(two)
