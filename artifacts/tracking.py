@@ -33,6 +33,10 @@ SQLITE = "sqlite:///"
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
 PASSWORD = re.compile(r"//[^/@\s]*@")
 """User and password in an address."""
+PARAM_LETTERS = 500
+"""Longest value of a parameter that MLflow takes."""
+BUSY_SECONDS = 60
+"""Time to wait for another process that writes to the database."""
 SERIES_BATCH, PARAMS_BATCH = 800, 100
 """Metrics and parameters that go into one call of MLflow, which takes 1000 things in all, 100 tags among them."""
 INHERITED = ("method", "data", "epsilon")
@@ -294,7 +298,7 @@ def move_in(database: Path, files: Path) -> None:
 
     MLflow holds absolute addresses, by which a copied home would go on writing into the one that it was copied from.
     """
-    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection, connection:
+    with contextlib.closing(sqlite3.connect(database, timeout=BUSY_SECONDS)) as connection, connection:
         rows = connection.execute(
             "SELECT name, artifact_location FROM experiments WHERE name IN (?, ?)", (SHAREABLE, INTERNAL)
         ).fetchall()
@@ -333,11 +337,13 @@ def _input(name: str, digest: str) -> Any:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as `section.field` -> text of at most MLflow's 500 characters."""
+    """Nested settings as `section.field` -> text of at most `PARAM_LETTERS`."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             flat |= flattened(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = (value if isinstance(value, str) else json.dumps(value, default=str))[:500]
+            flat[f"{prefix}{key}"] = (value if isinstance(value, str) else json.dumps(value, default=str))[
+                :PARAM_LETTERS
+            ]
     return flat

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+LISTED = 10
+"""Most classes that a message lists."""
 DECIMALS = 12
 """Decimals of declared shares, so that the same proportions give the same shares, however they are written."""
 ROUNDING = 1e-9
@@ -98,7 +100,7 @@ def _place(name: str, classes: Sequence[str], where: str) -> int:
         return classes.index(name)
     if name.isdecimal() and int(name) < len(classes):
         return int(name)
-    known = ", ".join(classes[:10]) + (f" and {len(classes) - 10} more" if classes[10:] else "")
+    known = ", ".join(classes[:LISTED]) + (f" and {len(classes) - LISTED} more" if classes[LISTED:] else "")
     raise BadInput(f"{where} names the class {name!r}, which is not there: use {known}, or a position from 0 on")
 
 

@@ -27,6 +27,8 @@ ACCOUNTANT = "accountant"
 Size = Literal["small", "full"]
 DATA_FOLDER, DATA_WORD, DATA_VARIABLE = "{data}", "SFUMATO_DATA_FOLDER", "$SFUMATO_DATA"
 """The data folder in a file of rows, in words that a shell takes as they are, and in a command that a person sees."""
+DIGITS = 16
+"""Hexadecimal digits of the digest of a recipe: too many for two of a paper's recipes to agree by chance."""
 SECONDS = "seconds/"
 """Begins the score of a line whose number is the time of a stage, by its name: `seconds/build-knowledge-base`."""
 
@@ -150,7 +152,7 @@ class PaperRow(Section):
         counted = [
             line.model_dump_json(exclude={"what", "minutes", "paper", "other_features"}) for line in self.recipe(size)
         ]
-        return hashlib.sha256("\n".join(counted).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join(counted).encode()).hexdigest()[:DIGITS]
 
 
 class Paper(Section):

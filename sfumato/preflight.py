@@ -56,6 +56,8 @@ from sfumato.settings import Settings
 from sfumato.turns import training_name
 from sfumato.unfit_settings import refuse_selection, refuse_unfit, refuse_unfit_plan
 
+LEAST_SHARE = 0.001
+"""Smallest share of the records that is advised in place of a limit."""
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
 Known = Callable[[str], Constants | None]
@@ -299,7 +301,7 @@ def _refuse_limit(data: Data, whole: Constants) -> None:
         share = min(1.0, data.limit / max(1, images))
         raise BadInput(
             f"data.limit={data.limit} takes the first records, so that removing one would pull another in, which no price covers: use "
-            f"--set data.share={max(share, 0.001):.3g}, which takes about as many, each by a hash of itself"
+            f"--set data.share={max(share, LEAST_SHARE):.3g}, which takes about as many, each by a hash of itself"
         )
 
 

@@ -24,6 +24,9 @@ from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.terms import Order, Terms
 
+SHOWN = 8
+"""Letters of a ledger's id in a warning."""
+
 
 def check_private(
     order: Order,
@@ -81,7 +84,7 @@ def counted_elsewhere(name: str, source: str) -> tuple[str, ...]:
             noted -= ledger.ids()
     if not noted:
         return ()
-    ledgers = " and ".join(one[:8] for one in sorted(noted))
+    ledgers = " and ".join(one[:SHOWN] for one in sorted(noted))
     counts = f"another ledger ({ledgers}) has" if len(noted) == 1 else f"other ledgers ({ledgers}) have"
     return (f"{counts} counted the images of '{name}' too: no total and no budget here holds what they cost there",)
 

@@ -22,6 +22,8 @@ from sfumato.errors import BadInput
 
 TIE = 1e-9
 """Relative gap below which two distances are the same, so that rounding never decides whether a ball holds its rim."""
+BYTES, BYTES_OF_A_MEGABYTE = 8, 2**20
+"""Bytes of a float64, and of a megabyte as scikit-learn counts it."""
 WORKING_MEGABYTES = 64
 """Memory for the table of distances between two sets, which is made in pieces."""
 KERNEL_DEGREE, KERNEL_OFFSET = 3, 1.0
@@ -132,7 +134,7 @@ def _kernel_means(rows: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.
 
     Where both are one array, an image's kernel to itself is left out. The table [n, m] is made in pieces.
     """
-    piece = max(1, int(WORKING_MEGABYTES * 2**20 / (8 * len(others))))
+    piece = max(1, int(WORKING_MEGABYTES * BYTES_OF_A_MEGABYTE / (BYTES * len(others))))
     by_row, by_other, squares = np.zeros(len(rows)), np.zeros(len(others)), 0.0
     for start in range(0, len(rows), piece):
         base = rows[start : start + piece] @ others.T

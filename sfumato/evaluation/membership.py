@@ -29,6 +29,8 @@ STRICT_RATE, LOOSE_RATE = 0.01, 0.1
 """False positive rates at which the true positive rate is reported (Carlini et al. 2022 recommend the strict one)."""
 CURVE_RATES = tuple(float(rate) for rate in np.unique(np.r_[0, np.geomspace(1e-3, 1, 46), np.linspace(0, 1, 21)]))
 """False positive rates at which the ROC curve is stored."""
+ROUNDING = 1e-12
+"""Added to a false positive rate that is asked for, so that a share of records which equals it but for rounding is within it."""
 LEVEL, RESAMPLES = 0.95, 1000
 """Level of the bootstrap interval, and how often it draws."""
 TIME_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -234,7 +236,7 @@ def _scores(name: str, scores: Tensor | np.ndarray, who: str) -> np.ndarray:
 
 def _rate_at(false_rates: np.ndarray, true_rates: np.ndarray, rate: float) -> float:
     """The largest true positive rate at a false positive rate of at most `rate`: no threshold is interpolated."""
-    return float(true_rates[np.searchsorted(false_rates, rate + 1e-12, side="right") - 1])
+    return float(true_rates[np.searchsorted(false_rates, rate + ROUNDING, side="right") - 1])
 
 
 def _area(members: np.ndarray, others: np.ndarray) -> float:

@@ -51,6 +51,8 @@ FEWEST_TIMES = 2
 """A linear schedule has two ends."""
 NOISE_RANGE = (1e-3, 1e6)
 """Noise multipliers between which the claim is brought to its target."""
+MOST_CLAIMED, CLOSE = 1e9, 1e-9
+"""Stands for an infinite claim in that search, which needs numbers; and the error of the noise's logarithm at which it ends."""
 LEAK = Uncertified(
     reason="the loss of Phase I compares the prediction with the noise that was drawn, so that one step can show whether "
     "an image was trained on"
@@ -307,14 +309,14 @@ def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> f
 
     def excess(log_noise: float) -> float:
         epsilon = accountant.gdp_epsilon(accountant.compose_gdp(mus(settings, facts, base, math.exp(log_noise))), delta)
-        return min(epsilon, 1e9) - target
+        return min(epsilon, MOST_CLAIMED) - target
 
     if (least := excess(high) + target) >= target:
         raise BadInput(
             f"method.boundary={settings.method.boundary:g} and method.training.steps={settings.method.training.steps}: the paper "
             f"claims epsilon {least:.4g} for Phase I alone, of privacy.epsilon={target:g}; raise the boundary or take fewer steps"
         )
-    return NOISE_RANGE[0] if excess(low) < 0 else math.exp(brentq(excess, low, high, xtol=1e-9))
+    return NOISE_RANGE[0] if excess(low) < 0 else math.exp(brentq(excess, low, high, xtol=CLOSE))
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:  # to list settings takes neither torch nor numpy
     from sfumato.methods.parts import Parts
     from sfumato.privacy.auditing.played import Played
 
+WHOLE = 100
+"""All of the sampling, as the percentages of the settings count it."""
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
 FAR = 1e3
@@ -234,9 +236,9 @@ def attack_success(epsilon: float) -> float:
 
 def window(percent: float, until: float, single_step: bool, count: int) -> range:
     """The empirical ones of `count` steps; `BadInput` where there is none."""
-    if not 0 <= percent < 100:
+    if not 0 <= percent < WHOLE:
         raise BadInput(f"percent = {percent}: must be from 0 to below 100")
-    if not 0 < until <= 100:
+    if not 0 < until <= WHOLE:
         raise BadInput(f"until = {until}: must lie above 0 and be at most 100")
     start, stop = _place(percent, count), _place(until, count)
     if start >= count:
@@ -252,7 +254,7 @@ def window(percent: float, until: float, single_step: bool, count: int) -> range
 
 def _place(percent: float, count: int) -> int:
     """The place of a share of the sampling among `count` levels, rounded half up."""
-    return math.floor(percent * (count + 1) / 100 + 0.5)
+    return math.floor(percent * (count + 1) / WHOLE + 0.5)
 
 
 def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
@@ -350,7 +352,7 @@ def branching(method: Method) -> tuple[int, int]:
     if begin > latest:
         raise BadInput(
             f"method.branch={method.branch:g} lies behind the empirical steps, and noise can be added on the way back alone: use at most "
-            f"{100 * latest / (method.grid.N + 1):.4g}, or leave it out"
+            f"{WHOLE * latest / (method.grid.N + 1):.4g}, or leave it out"
         )
     return private.stop, begin
 

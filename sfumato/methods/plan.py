@@ -161,9 +161,15 @@ class Claim(Section):
     """The paper's statement, with what it leaves out."""
 
 
+ROUNDING = 1e-12
+"""Share of a number that may be rounding noise."""
+SHOWN_DECIMALS = 3
+"""Decimals of an epsilon that is shown."""
+
+
 def _up(value: float, decimals: int) -> float:
     """Round up to a number of decimals; a value that equals such a number but for rounding noise stays."""
-    return round(math.ceil(value * 10.0**decimals * (1 - 1e-12)) / 10.0**decimals, decimals)
+    return round(math.ceil(value * 10.0**decimals * (1 - ROUNDING)) / 10.0**decimals, decimals)
 
 
 def in_full(unit: str) -> str:
@@ -192,8 +198,8 @@ class Certificate(Section):
 
     @property
     def shown_epsilon(self) -> str:
-        """Epsilon with three decimals, rounded up."""
-        return f"{_up(self.epsilon, 3):.3f}"
+        """Epsilon with `SHOWN_DECIMALS`, rounded up."""
+        return f"{_up(self.epsilon, SHOWN_DECIMALS):.{SHOWN_DECIMALS}f}"
 
     @property
     def shown_delta(self) -> str:

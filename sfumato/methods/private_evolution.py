@@ -22,6 +22,8 @@ from sfumato.methods.sampling import draw, network_evaluations, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram
 
+ADVISED = 100
+"""Candidates of a class that are advised where there are too few of any."""
 PROMISE = """\
 The paper claims the epsilon of one Gaussian mechanism for all rounds together: each round releases a histogram to which a record adds 1 \
 in one cell, and rounds compose as one query of a longer vector (Lin et al. 2024, section 4.3). The run can be certified and comes close to \
@@ -74,7 +76,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     method, privacy, classes = settings.method, settings.privacy, len(facts.classes)
     if method.candidates < 2 * classes:
         raise BadInput(
-            f"method.candidates={method.candidates} gives {classes} classes fewer than 2 each: use --set method.candidates={100 * classes}"
+            f"method.candidates={method.candidates} gives {classes} classes fewer than 2 each: use --set method.candidates={ADVISED * classes}"
         )
     if not settings.pretraining.steps:
         raise BadInput("pretraining.steps=0 leaves no public model to draw candidates: use more, or another method")

@@ -23,6 +23,8 @@ MLP_UP_TO, UNET_UP_TO = 128, 8
 (`benchmarks/results/denoisers.md`)."""
 UNET: dict[str, int | float] = {"batch": 32, "learning_rate": 2e-3, "warm_up": 50, "ema_decay": 0.998}
 """Public training of a U-Net on a CPU: many small steps."""
+THREE_LEVELS_FROM = 16
+"""Side from which a U-Net halves it twice: the smallest maps are then of 4x4 or more."""
 UNET_WIDTHS = {8: 64, 256: 32}
 """Channels of a U-Net, by the positions a side up to which they hold."""
 DIT, DIT_BATCH = {"cpu": (64, 4), "gpu": (256, 6)}, {"cpu": 64, "gpu": 256}
@@ -99,7 +101,7 @@ def levels(shape: Shape) -> tuple[int, ...]:
     _, height, width = shape
     if max(height, width) <= UNET_UP_TO or height % 2 or width % 2:
         return (1,)
-    return (1, 2) if height % 4 or width % 4 or height < 16 else (1, 2, 2)
+    return (1, 2) if height % 4 or width % 4 or height < THREE_LEVELS_FROM else (1, 2, 2)
 
 
 def over_positions(settings: Settings, declared: Declared) -> bool:

@@ -14,6 +14,10 @@ from sfumato.settings import Settings
 RECORDS_OF_A_MEMBER, MOST_MEMBERS, MOST_DENOISERS = 7, 1000, 142
 """Records of a head, the most heads, and the most members that are whole denoisers. On the embedded digits .95 of the images of 200 heads of seven records
 each are read as what was asked for, and .24 of those of 20 heads of seventy (`benchmarks/members.py`)."""
+FEWEST_MEMBERS, RECORDS_OF_A_DENOISER = 4, 100
+"""Fewest members of an ensemble, and about how many records each has that is a whole denoiser."""
+IMAGES_ALONE, STEPS_OF_DENOISERS = 20, 250
+"""Images where each one is paid for, few enough for most budgets, and sampling steps of whole denoisers."""
 FEW_OF_A_CLASS = 3
 """Records of a class in a shard, on average, below which a head says nothing of classes that its shard lacks."""
 HEADS = (
@@ -36,11 +40,11 @@ def members_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if "method.adapters" in declared.set_fields and not own.adapters:
         yield Pick(
             "method.members",
-            max(4, min(MOST_DENOISERS, facts.records // 100)),
-            f"about 100 of {facts.private} for each",
+            max(FEWEST_MEMBERS, min(MOST_DENOISERS, facts.records // RECORDS_OF_A_DENOISER)),
+            f"about {RECORDS_OF_A_DENOISER} of {facts.private} for each",
         )
         return
-    members = max(4, min(MOST_MEMBERS, facts.records // RECORDS_OF_A_MEMBER))
+    members = max(FEWEST_MEMBERS, min(MOST_MEMBERS, facts.records // RECORDS_OF_A_MEMBER))
     yield Pick("method.members", members, f"{facts.records // members} of {facts.private} for each")
     yield from HEADS
     few = facts.records / members / len(facts.classes) < FEW_OF_A_CLASS
@@ -51,11 +55,11 @@ def drawing_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The settings of the drawing; how many images learn from paid ones is a matter of time."""
     own = ensemble(settings)
     if not draws_any_number(settings, declared):
-        yield Pick("generation.images", 20, "each image is paid for")
+        yield Pick("generation.images", IMAGES_ALONE, "each image is paid for")
     if own and own.adapters:
         yield Pick("generation.steps", STEPS, "more read no better, and take longer")
     else:
-        yield Pick("generation.steps", 250, "many short steps add more noise in all than few long ones")
+        yield Pick("generation.steps", STEPS_OF_DENOISERS, "many short steps add more noise in all than few long ones")
     yield Pick("generation.guidance", GUIDANCE, "a weak class condition wants more of it")
 
 

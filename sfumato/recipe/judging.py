@@ -14,6 +14,8 @@ JUDGING_SHARE = 0.25
 """Share of the time that judging may take, on top of it."""
 EPOCHS = (10, 50)
 """Fewest and most epochs of the papers' networks, where they are asked for."""
+PARTS = 10
+"""Where not all drawn images are judged, so many tenths of them: numbers in steps that a person can read."""
 FULL_ALONE = 2
 """Sets that all classifiers learn from where plain DP-SGD is not set beside: what is drawn, and as many real images."""
 FEWEST_TAUGHT = 2000
@@ -41,7 +43,7 @@ def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
         epochs = next((many for many in range(most, fewest, -1) if takes(images, many) <= seconds), fewest)
         why = "as in the papers" if epochs == most else f"more would take beyond {limit}; the papers take {most}"
         yield Pick("evaluation.epochs", epochs, why)
-    candidates = [drawn, *(int(drawn * part / 10) for part in range(9, 0, -1))]
+    candidates = [drawn, *(int(drawn * part / PARTS) for part in range(PARTS - 1, 0, -1))]
     enough = [many for many in candidates if many >= FEWEST_TAUGHT]
     images = next((many for many in enough if takes(many, epochs) <= seconds), min([drawn, *enough]))
     why = "all that are drawn teach the classifiers" if images == drawn else f"judging more would take beyond {limit}"

@@ -39,6 +39,8 @@ EACH_SECONDS = 0.05
 """About how long one kind of step is timed."""
 FEWEST_ROUNDS, LONGEST_SECONDS = 3, 1.5
 """Rounds of one kind of step, unless they take longer than this."""
+LEAST_SECONDS = 1e-9
+"""Shortest time by the table that is divided by."""
 STEP_SECONDS = 0.08
 """About how long one timed step may be, by the table."""
 PROBE_BYTES = 0.4e9
@@ -69,12 +71,12 @@ class Probe:
         """Seconds of one image in a step of `kind` whose forward pass is `work`: timed where that is small, by the table otherwise."""
         cost = self.table[kind]
         tabled = by_the_table(Cost(cost.work), work, 1) if training else drawing_seconds(cost, work, 1)
-        fitting = min(STEP_SECONDS / max(tabled, 1e-9), PROBE_BYTES / (HELD * BYTES * max(work.numbers, 1.0)))
+        fitting = min(STEP_SECONDS / max(tabled, LEAST_SECONDS), PROBE_BYTES / (HELD * BYTES * max(work.numbers, 1.0)))
         if not self.times or fitting < 1 or time.perf_counter() - self.started > PROBE_SECONDS:
             return tabled * self.slower
         images = int(min(PROBE_IMAGES, fitting))
         seconds = measured(functools.partial(step, images), images)
-        self.ratios.append(seconds / max(tabled, 1e-9))
+        self.ratios.append(seconds / max(tabled, LEAST_SECONDS))
         return seconds
 
     def untabled(self, step: Callable[[], Any], images: int = PROBE_IMAGES) -> float:

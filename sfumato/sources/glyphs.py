@@ -31,6 +31,8 @@ DRAWABLE = string.ascii_letters + string.digits
 
 SMALLEST = 8
 """Smallest side of an image, pixels."""
+DIGITS_SIDE = 8
+"""Side of scikit-learn's digits, whose look images of this side have; larger ones look like Omniglot."""
 
 FONTS = (
     *("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSans-Bold", "DejaVuSans-BoldOblique"),
@@ -47,12 +49,18 @@ GLYPH = 36
 """Height of the letter in its field, pixels; the margin takes warp and stroke."""
 HAIRLINE = 79
 """Grey level above which a scaled letter counts as inked; below a half, so that thin serifs survive."""
+NEIGHBOURS = (2, 6)
+"""Fewest and most inked neighbours of a pixel that thinning may take (Zhang and Suen 1984): no end of a line, and none inside."""
 THINNING = 0.05
 """Share of a letter's thickest half stroke that may be taken away; more would break hairlines."""
 LATTICE = 48
 """Side of the lattice that holds a warped field: coarser than the bitmap, since distances are smooth."""
 NODES = 4
 """Nodes per side of the elastic displacement, interpolated bicubically."""
+FLAT = 1e-6
+"""Smallest difference of two neighbours on a profile that is divided by."""
+HALVINGS = 7
+"""Halvings of the interval in which the level of the ink lies: to a hundredth of it."""
 OVERSAMPLING = 4
 """Bitmap pixels per image pixel and side; 4 gives the 16 counts of scikit-learn's digits."""
 CHUNK = 512
@@ -107,7 +115,7 @@ THINNEST = 0.035
 
 def look_of(size: int) -> Look:
     """The look that images of this side follow."""
-    return DIGITS_LOOK if size == 8 else PEN_LOOK
+    return DIGITS_LOOK if size == DIGITS_SIDE else PEN_LOOK
 
 
 def fonts_of(look: Look) -> tuple[str, ...]:
@@ -152,7 +160,7 @@ def thinned(bitmaps: np.ndarray) -> np.ndarray:
                 edge = ~(up & right & down) & ~(right & down & west)
             else:
                 edge = ~(up & right & west) & ~(up & down & west)
-            gone = left & (count >= 2) & (count <= 6) & (turns == 1) & edge
+            gone = left & (count >= NEIGHBOURS[0]) & (count <= NEIGHBOURS[1]) & (turns == 1) & edge
             left &= ~gone
             again |= bool(gone.any())
     return left
@@ -206,7 +214,7 @@ def extent(profile: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     def crossing(edge: Tensor, step: int) -> Tensor:
         here = height.gather(1, edge[:, None])[:, 0].clamp(min=0)
         beyond = height.gather(1, (edge + step).clamp(0, LATTICE - 1)[:, None])[:, 0].clamp(max=0)
-        return edge + step * here / (here - beyond).clamp(min=1e-6)
+        return edge + step * here / (here - beyond).clamp(min=FLAT)
 
     return crossing(first, -1), crossing(last, 1)
 
@@ -227,7 +235,7 @@ def ink_levels(warped: Tensor, ink: Tensor, look: Look) -> Tensor:
     across, down = warped.amax(1), warped.amax(2)
     thickest = warped.amax((1, 2))
     low, high = (thickest - look.stroke).clamp(max=0), THINNING * thickest
-    for _ in range(7):
+    for _ in range(HALVINGS):
         level = (low + high) / 2
         side = box_side(*extent(across, level), *extent(down, level), look)
         heavy = (warped > level[:, None, None]).sum((1, 2)) > ink * side**2

@@ -18,6 +18,10 @@ from sfumato.sources.listing import check_inside, entries
 
 IDX_IMAGES, IDX_LABELS = 0x0803, 0x0801
 """Magic numbers: unsigned bytes in three dimensions, and in one."""
+WORD, LAST_BYTE = 4, 0xFF
+"""Bytes of the magic number and of each length after it; and the part of the magic number that counts the dimensions."""
+PIECE = 2**22
+"""Bytes that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -172,17 +176,17 @@ def opened_idx(path: Path) -> Iterator[BufferedIOBase]:
 
 def idx_header(path: Path, magic: int) -> tuple[int, ...]:
     """Lengths of the dimensions of an IDX file, from its first bytes."""
-    dimensions = magic & 0xFF
+    dimensions = magic & LAST_BYTE
     with opened_idx(path) as file:
-        head = file.read(4 + 4 * dimensions)
-    if len(head) >= 4 and head[:4] != magic.to_bytes(4, "big"):
+        head = file.read(WORD + WORD * dimensions)
+    if len(head) >= WORD and head[:WORD] != magic.to_bytes(WORD, "big"):
         kind = "images" if magic == IDX_IMAGES else "labels"
         raise BadInput(
-            f"the file {str(path)!r} begins with {head[:4].hex()}, but IDX {kind} begin with {magic:08x}; get it again"
+            f"the file {str(path)!r} begins with {head[:WORD].hex()}, but IDX {kind} begin with {magic:08x}; get it again"
         )
-    if len(head) < 4 + 4 * dimensions:
+    if len(head) < WORD + WORD * dimensions:
         raise BadInput(f"the file {str(path)!r} is cut off after {len(head)} bytes; get it again")
-    lengths = tuple(int.from_bytes(head[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions))
+    lengths = tuple(int.from_bytes(head[WORD * (i + 1) : WORD * (i + 2)], "big") for i in range(dimensions))
     if path.suffix != ".gz":
         check_bytes(path, lengths, path.stat().st_size - len(head))
     return lengths
@@ -202,9 +206,9 @@ def read_idx(path: Path, magic: int) -> np.ndarray:
     wanted = math.prod(lengths)
     body = bytearray()
     with opened_idx(path) as file:
-        file.read(4 + 4 * len(lengths))
+        file.read(WORD + WORD * len(lengths))
         # In pieces, and one byte beyond: a header that promises terabytes must not reserve them.
-        while len(body) <= wanted and (piece := file.read(min(1 << 22, wanted + 1 - len(body)))):
+        while len(body) <= wanted and (piece := file.read(min(PIECE, wanted + 1 - len(body)))):
             body += piece
     check_bytes(path, lengths, len(body))
     return np.frombuffer(bytes(body), np.uint8).reshape(lengths)

@@ -9,6 +9,8 @@ from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, Reading, Record, SourceFacts
 
 KIND = {1: "grey", 3: "colour"}
+ROUNDING = 1e-9
+"""Added before a number of records is rounded down, which a share of them may miss by rounding."""
 
 
 def mix(parts: Mapping[str, Catalogue], reading: Reading) -> Catalogue:
@@ -76,4 +78,4 @@ def numbers(source: str, records: list[int], shares: tuple[float, ...]) -> list[
             f"data.shares={list(shares)} does not fit data.public={source!r}: give {len(records)} numbers above 0 that sum to 1"
         )
     whole = min(count / share for count, share in zip(records, shares, strict=True))
-    return [max(1, math.floor(share * whole + 1e-9)) for share in shares]
+    return [max(1, math.floor(share * whole + ROUNDING)) for share in shares]

@@ -41,6 +41,9 @@ HEALTH = {"PREFECT_WORKER_WEBSERVER_HOST": HOST}
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """Settings of MLflow's server, which only shows runs and needs no workers of its own."""
 START_SECONDS = 600
+"""Seconds for a server to answer, with a slow disk and all packages to load."""
+PROBE_SECONDS = 0.3
+"""Seconds for a server on this machine to take a connection."""
 STOP_SECONDS = 60
 """Seconds for runs to save their state, and for servers to end, before they are killed."""
 TIDY_SECONDS = 300
@@ -288,5 +291,5 @@ def _end_with_parent() -> None:
 
 def _listening(port: int) -> bool:
     with socket.socket() as probe:
-        probe.settimeout(0.3)
+        probe.settimeout(PROBE_SECONDS)
         return probe.connect_ex((HOST, port)) == 0

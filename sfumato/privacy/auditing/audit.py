@@ -29,6 +29,8 @@ CONFIDENCE = 0.95
 """Confidence of the bound."""
 LARGEST_EPSILON = 100.0
 """Largest bound of the search; 100 right guesses of 100 give 3.5."""
+ROUNDING = 1e-9
+"""Added before a number of guesses is rounded down, which a share of them may miss by rounding."""
 PRECISION = 1e-6
 """Width at which the search for the bound stops."""
 
@@ -51,7 +53,7 @@ def epsilon_lower_bound(
     order = np.argsort(scores, kind="stable")
     terms = {"delta": delta, "level": (1 - confidence) / len(guess_shares)}
     bounds = []
-    for half in (max(1, int(share * len(scores) / 2 + 1e-9)) for share in guess_shares):
+    for half in (max(1, int(share * len(scores) / 2 + ROUNDING)) for share in guess_shares):
         correct = int((~included[order[:half]]).sum() + included[order[-half:]].sum())
         bounds.append((refuted_epsilon(len(scores), 2 * half, correct, **terms), 2 * half, correct))
     epsilon, guesses, correct = max(bounds, key=lambda row: row[0])
