@@ -43,8 +43,8 @@ def plan(
 
     values = {"data.private": str(private), "data.public": str(public), "privacy.epsilon": epsilon}
     assignments = [f"{name}={json.dumps(value)}" for name, value in values.items()]
-    settings, facts, _ = preflight(resolve(method, preset, [*assignments, *changes]), str(data))
-    return plan_for(settings, facts)
+    settled = preflight(resolve(method, preset, [*assignments, *changes]), str(data))
+    return plan_for(settled.settings, settled.facts)
 
 
 def certificate(folder: str | Path, *, key: str = "") -> "Certificate":

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sfumato import sources
 from sfumato.backbone import LEAST_CLASSES
@@ -66,9 +66,20 @@ Agreed = Callable[[str], float | None]
 """From the name of a private set to the delta of the budget that binds it, if any."""
 
 
+class Preflight(NamedTuple):
+    """What is settled about a run before any stage."""
+
+    settings: Settings
+    """Complete: nothing is left open that data or a ledger decide."""
+    facts: Facts
+    """Sizes and names of both collections, which count as public."""
+    warnings: list[str]
+    """What a person should know, a sentence each."""
+
+
 def preflight(
     settings: Settings, data_folder: str = "", known: Known = lambda name: None, agreed: Agreed = lambda name: None
-) -> tuple[Settings, Facts, list[str]]:
+) -> Preflight:
     """Complete settings, the facts, and warnings; `BadInput` for settings or data that cannot work.
 
     `data_folder` is where data sets by name lie if the settings do not say. `known` tells the constants that stand in the ledger
@@ -160,8 +171,10 @@ def preflight(
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
         *([drawn_warning(settings)] if drawn else []),
+        *_patients_unused(data, private),
+        *_unlabelled(data, private, public),
     ]
-    return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
+    return Preflight(settings, facts, warnings)
 
 
 def _with_clusters(settings: Settings, records: int, images: int) -> Settings:

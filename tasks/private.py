@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from artifacts import serialization
 from artifacts.references import (
@@ -295,7 +295,7 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
     with states as keeper, draft_of(TunedModel, title, context, parents=parents, params=params, images=images) as draft:
         machine, code = order.machine, code_version(fine_tune.fn)
         job = Tuning(context=context, order=order, event=event, inputs=inputs, title=title, code=code)
-        model, built, corrupt, parts = load_tuning(job, draft)
+        loaded = load_tuning(job, draft)
         if machine.watch:
             refuse_company("machine.watch")
         with where().ledger() as ledger:
@@ -303,20 +303,21 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
             paid = mechanisms.fine_tuned(
                 with_canaries(access, draft, order),
                 event,
-                model,
-                corrupt,
+                loaded.model,
+                loaded.corrupt,
                 settings.fine_tuning,
                 records=records,
                 device=device_of(machine),
                 physical_batch=machine.physical_batch,
-                codec=parts.codec,
-                maps=parts.alignment,
+                codec=loaded.parts.codec,
+                maps=loaded.parts.alignment,
                 progress=draft.show,
                 keeper=keeper,
                 note=CONSOLE.print,
                 watch=machine.watch,
                 gather=helpers_of(job),
             )
+        built = loaded.built
         serialization.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         serialization.save_averages(draft.folder, paid.averages)
         draft.stands_on(paid)
@@ -341,13 +342,25 @@ class Tuning(Section):
         return self.model_copy(update={"reservation": reservation})
 
 
-def load_tuning(job: Tuning, draft: Draft[TunedModel]) -> tuple[Any, Blueprint, Corrupt, Parts]:
-    """The network to train, its blueprint, the function that makes examples, and all parts."""
+class LoadedTuning(NamedTuple):
+    """What DP fine-tuning trains with."""
+
+    model: Any
+    """The network to train."""
+    built: Blueprint
+    corrupt: Corrupt
+    """Makes the examples."""
+    parts: Parts
+
+
+def load_tuning(job: Tuning, draft: Draft[TunedModel]) -> LoadedTuning:
+    """What a DP fine-tuning trains with, from the store."""
     settings, machine = job.inputs.settings, job.order.machine
     parts = load_parts(draft, job.inputs, machine)
     method = METHODS[settings.method.name]
     model, built = begun(method, settings, parts)
-    return checkpoint_blocks(model, machine.checkpointing), built, planned(method.corrupt)(settings, parts), parts
+    model = checkpoint_blocks(model, machine.checkpointing)
+    return LoadedTuning(model, built, planned(method.corrupt)(settings, parts), parts)
 
 
 def fine_tune_beside(text: str) -> None:
@@ -355,21 +368,21 @@ def fine_tune_beside(text: str) -> None:
     job = Tuning.model_validate_json(text)
     store, machine = where().store(), job.order.machine
     draft: Draft[TunedModel] = Draft(store, store.root, silent)
-    model, _, corrupt, parts = load_tuning(job, draft)
+    loaded = load_tuning(job, draft)
     with where().ledger() as ledger:
         access = job.order.access(ledger, job.context, stage=STAGE_TUNING, purpose=job.title, code=job.code)
         mechanisms.fine_tuned_beside(
             with_canaries(access, draft, job.order),
             job.event,
-            model,
-            corrupt,
+            loaded.model,
+            loaded.corrupt,
             job.inputs.settings.fine_tuning,
             reservation=job.reservation,
             team=team(),
             device=device_of(machine),
             physical_batch=machine.physical_batch,
-            codec=parts.codec,
-            maps=parts.alignment,
+            codec=loaded.parts.codec,
+            maps=loaded.parts.alignment,
         )
 
 

@@ -218,7 +218,7 @@ def _setting_of(option: str) -> str:
     from flows.cli.setting_rows import each
     from sfumato.settings import Settings
 
-    paths = [path for path, *_ in each(Settings()) if path.rpartition(".")[2] == name]
+    paths = [place.path for place in each(Settings()) if place.path.rpartition(".")[2] == name]
     if len(paths) > SETTINGS_NAMED:
         return f"; {len(paths)} settings have this name: sfumato settings lists them"
     return f"; as a setting: {' or '.join(f'--set {path}=VALUE' for path in paths)}" if paths else ""

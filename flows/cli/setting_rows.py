@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # a command that lists no settings takes none of them
     from sfumato.config import Section
 
 
-def listed(section: Section, *path: str) -> Iterator[tuple[str, str, str]]:
-    """Every setting below a section: its path, its value as a person would write it, its description."""
+class SettingRow(NamedTuple):
+    """A setting as a person reads it."""
+
+    path: str
+    value: str
+    """As a person would write it."""
+    meaning: str
+
+
+class SettingPlace(NamedTuple):
+    """Where a setting stands."""
+
+    path: str
+    section: Section
+    field: str
+    """In the section."""
+
+
+def listed(section: Section, *path: str) -> Iterator[SettingRow]:
+    """Every setting below a section as a person reads it."""
     from sfumato.settings import written
 
-    for place, owner, field in each(section, *path):
-        yield place, written(getattr(owner, field)), meaning(owner, field)
+    for place in each(section, *path):
+        value = written(getattr(place.section, place.field))
+        yield SettingRow(place.path, value, meaning(place.section, place.field))
 
 
-def each(section: Section, *path: str) -> Iterator[tuple[str, Section, str]]:
-    """Every setting below a section: its path, the section that has it, its field there."""
+def each(section: Section, *path: str) -> Iterator[SettingPlace]:
+    """Every setting below a section, and where it stands."""
     from sfumato.config import Section
 
     for name, field in type(section).model_fields.items():
@@ -26,7 +45,7 @@ def each(section: Section, *path: str) -> Iterator[tuple[str, Section, str]]:
         if isinstance(value, Section):
             yield from each(value, *path, name)
         else:
-            yield ".".join((*path, field.alias or name)), section, name
+            yield SettingPlace(".".join((*path, field.alias or name)), section, name)
 
 
 def meaning(section: Section, field: str) -> str:

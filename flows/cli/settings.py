@@ -38,7 +38,7 @@ def settings(
     whole = Settings(method=METHODS[method].section())
     if section:
         known("section", section, type(whole).model_fields)
-    rows = [row for row in listed(whole) if not section or row[0].split(".")[0] == section]
+    rows = [row for row in listed(whole) if not section or row.path.split(".")[0] == section]
     OUT.print(_table(f"settings of {method}, and their defaults", ("setting", "default", "meaning"), rows))
 
 

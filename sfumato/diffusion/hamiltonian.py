@@ -50,8 +50,19 @@ def momentum(kind: str, like: Tensor, generator: torch.Generator) -> Tensor:
     return sign * (-torch.log1p(-uniform)).sqrt()
 
 
-def leapfrog(score: Score, x: Tensor, p: Tensor, *, step: float, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """`steps` leapfrog steps from x with momentum p, both `[b, ...]`: where they end, and by how much the log density grew, `[b]`.
+class Leap(NamedTuple):
+    """The end of leapfrog steps."""
+
+    x: Tensor
+    """`[b, ...]`, where they end."""
+    p: Tensor
+    """`[b, ...]`, the momentum there."""
+    grown: Tensor
+    """`[b]`, by how much the log density grew."""
+
+
+def leapfrog(score: Score, x: Tensor, p: Tensor, *, step: float, steps: int) -> Leap:
+    """`steps` leapfrog steps of length `step` from x with momentum p, both `[b, ...]`.
 
     Liu et al. 2024, Eq. 8. Reversible: from the end with the momentum turned round the same steps lead back.
     """
@@ -63,7 +74,7 @@ def leapfrog(score: Score, x: Tensor, p: Tensor, *, step: float, steps: int) -> 
         grown = grown + (step / 2 * (force + ahead) * half).flatten(1).sum(1)
         p = half + step / 2 * ahead
         force = ahead
-    return x, p, grown
+    return Leap(x, p, grown)
 
 
 def kinetic(p: Tensor) -> Tensor:
@@ -79,12 +90,11 @@ def walked(settings: Hamiltonian, at: Callable[[float], Dynamics], x: Tensor, *,
     for iteration in range(1, settings.iterations + 1):
         moves = at((settings.iterations / iteration) ** 2)
         p = momentum(settings.momentum, x, generator)
-        there, arrived, grown = leapfrog(moves.score, x, p, step=moves.step, steps=settings.steps)
-        if moves.log_density:
-            grown = moves.log_density(there) - moves.log_density(x)
-        gain = grown + kinetic(p) - kinetic(arrived)
+        end = leapfrog(moves.score, x, p, step=moves.step, steps=settings.steps)
+        grown = moves.log_density(end.x) - moves.log_density(x) if moves.log_density else end.grown
+        gain = grown + kinetic(p) - kinetic(end.p)
         luck = torch.rand(len(x), generator=generator, device=x.device).log()
         # A step that is too long ends at infinity or NaN, and is never accepted.
-        accepted = (luck < gain) if settings.metropolis else there.flatten(1).isfinite().all(1)
-        x = torch.where(accepted.view(-1, *[1] * (x.dim() - 1)), there, x)
+        accepted = (luck < gain) if settings.metropolis else end.x.flatten(1).isfinite().all(1)
+        x = torch.where(accepted.view(-1, *[1] * (x.dim() - 1)), end.x, x)
     return x

@@ -14,6 +14,8 @@ Each image is compared with its nearest record alone, so beside a nearly plain o
 Label: INTERNAL, as a whole and number by number.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from scipy.stats import hypergeom
@@ -34,8 +36,18 @@ CLOSEST = 10
 """Number of closest pairs that the check lists."""
 
 
-def check_copies(images: Tensor, train: Tensor, test: Tensor) -> tuple[CopyCheck, Tensor, Tensor]:
-    """Compare images `[n, c, h, w]` in [-1, 1] with training and held-out records; also both distances `[n]`; INTERNAL.
+class CopyDistances(NamedTuple):
+    """Results of the copy check, with the distances that they were made of; INTERNAL."""
+
+    check: CopyCheck
+    to_train: Tensor
+    """`[n]`, distance of each image to its nearest training record."""
+    to_test: Tensor
+    """`[n]`, the same to the nearest held-out record."""
+
+
+def check_copies(images: Tensor, train: Tensor, test: Tensor) -> CopyDistances:
+    """Compare images `[n, c, h, w]` in [-1, 1] with training and held-out records `[m, c, h, w]`; INTERNAL.
 
     Give the images as they are published, rounded to 8 bits.
     """
@@ -62,7 +74,7 @@ def check_copies(images: Tensor, train: Tensor, test: Tensor) -> tuple[CopyCheck
             for i in closest
         ),
     )
-    return check, to_train, to_test
+    return CopyDistances(check, to_train, to_test)
 
 
 def copy_distance(real: Tensor) -> float:

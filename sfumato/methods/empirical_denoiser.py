@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -465,10 +465,10 @@ def draw_privately(
     empirical steps end, on a grid."""
     walk = trajectory(settings, parts, private, y, source)
     if settings.method.pay == "class":
-        *_, (_, _, x) = itertools.islice(walk, branching(settings.method)[0])
-        return (x / POINT_GRID).round() * POINT_GRID
-    *_, (_, _, x) = walk
-    return x.clamp(-parts.schedule.limit, parts.schedule.limit)
+        *_, last = itertools.islice(walk, branching(settings.method)[0])
+        return (last.end / POINT_GRID).round() * POINT_GRID
+    *_, last = walk
+    return last.end.clamp(-parts.schedule.limit, parts.schedule.limit)
 
 
 @without_gradients
@@ -507,11 +507,22 @@ def _onwards(method: Method, parts: Parts, x: Tensor, begin: int, generator: Dra
     return x.clamp(-parts.schedule.limit, parts.schedule.limit)
 
 
+class SamplerStep(NamedTuple):
+    """One step of a trajectory."""
+
+    sigma: float
+    """Noise level where it begins."""
+    image: Tensor
+    """`[b, c, h, w]`, the clean images that it expects."""
+    end: Tensor
+    """`[b, c, h, w]`, where it ends."""
+
+
 @without_gradients
 def trajectory(
     settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
-) -> Iterator[tuple[float, Tensor, Tensor]]:
-    """Eq. 1 from sigma_max to 0: each step's noise level, the clean images that it expects and where it ends, `[b, c, h, w]`.
+) -> Iterator[SamplerStep]:
+    """Eq. 1 from sigma_max to 0, step by step, for images of the classes y `[b]`.
 
     Inside the window the expected images depend on the records without noise and may not leave; the ends of steps may. A record's
     share of them follows from the events in `parts.paid`, so that drawing spends what was paid.
@@ -536,7 +547,7 @@ def trajectory(
             share = step_noise(sigma, after) / prices[step].noise_multiplier
             image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, source=source)
         x = noisy_step(x, image, sigma, after, source)
-        yield sigma, image, x
+        yield SamplerStep(sigma, image, x)
 
 
 def _check_paid(method: Method, paid: Sequence[Gaussian | SubsampledGaussian], y: Tensor) -> None:
@@ -624,7 +635,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
         level, after = step
         x = torch.empty(len(present), *parts.shape)
         for of, walk in zip((~present, present), walks, strict=True):
-            x[of] = next(walk)[2]
+            x[of] = next(walk).end
         if step in prices and before is not None:
             pull, noise = 2 * (level - after) / level, math.sqrt(2 * level * (level - after))
             residuals.append((x - (1 - pull) * before).flatten(1) / noise)

@@ -16,7 +16,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from sfumato import sources
 from sfumato.config import FEWEST_JUDGED, LATER, NOT_HASHED, Columns, Constants, Crop, Decoding, Relation, Section
@@ -219,12 +219,22 @@ def check_in(
     return entry
 
 
-def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
-    """Content digest, training and held-out images of a whole set; `BadInput` for any fault that would end a run after it has paid."""
+class _WholeSet(NamedTuple):
+    """A private set as it is in its files."""
+
+    digest: str
+    """Of its content."""
+    train: ImageSet
+    """All training images, whatever share of them a run uses."""
+    test: ImageSet
+
+
+def _sound(private: PrivateSet) -> _WholeSet:
+    """The whole set; `BadInput` for any fault that would end a run after it has paid."""
     digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
     train, test = read(everyone, "train"), read(everyone, "test")
     check_parts(private, train if private.share == 1 else read(private, "train"), test)
-    return digest, train, test
+    return _WholeSet(digest, train, test)
 
 
 def _warn_of_text(private: PrivateSet) -> None:

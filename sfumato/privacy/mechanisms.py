@@ -7,7 +7,7 @@ that stands beside the mechanism, reserved in the ledger before the door opens.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -451,13 +451,23 @@ def fine_tuned_beside(
         )
 
 
+class _Encoded(NamedTuple):
+    """Private records as the model sees them."""
+
+    x: Tensor
+    """`[n, c, h, w]`"""
+    y: Tensor
+    """`[n]`, their labels."""
+    units: Units
+
+
 def _records(
     visit: Visit, codec: Codec, maps: ClassMaps | None, settings: FineTuning, device: torch.device, team: Team | None
-) -> tuple[Tensor, Tensor, Units]:
-    """The records that this process draws for, as the model sees them `[n, c, h, w]`, their labels `[n]` and units."""
+) -> _Encoded:
+    """The records that this process draws for."""
     images = every_few(visit.images, team.part) if team else visit.images
     x, y = encoded(images, codec, maps, device)
-    return x, y, units_of(images, each=settings.images_per_group, device=device)
+    return _Encoded(x, y, units_of(images, each=settings.images_per_group, device=device))
 
 
 @dataclass(frozen=True)

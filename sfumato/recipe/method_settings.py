@@ -71,10 +71,9 @@ def _retrieval(own: Retrieving, settings: Settings, declared: Declared) -> Itera
     times = () if chosen_by_hand else times_above(above, facts.learnt_classes)
     if not times:
         yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
-    for name, value, why in recipe_of(
-        times, facts.learnt_classes, photographs=declared.shape[0] > 1 and not writing(settings)
-    ):
-        yield Pick(f"method.{name}", value, why)
+    photographs = declared.shape[0] > 1 and not writing(settings)
+    for chosen in recipe_of(times, facts.learnt_classes, photographs=photographs):
+        yield Pick(f"method.{chosen.name}", chosen.value, chosen.why)
     yield Pick("method.v", v, "a long private walk learns more")
     yield Pick("method.nearest", NEAREST, f"the mean of {NEAREST} neighbours is steadier than one")
     aligned = settings.alignment.kind != "none"

@@ -6,7 +6,7 @@ plan says anything that is not yet known.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 TIMES_CHANCE = 5.0
 """Times chance that held-out accuracy must reach; half the way from chance to certainty where that is less, with few classes."""
@@ -30,14 +30,24 @@ def times_above(v: float, public_classes: int) -> tuple[float, ...]:
     return tuple(share for share in shares if share > v and public_classes > 1)
 
 
-def recipe_of(times: tuple[float, ...], public_classes: int, *, photographs: bool) -> Iterator[tuple[str, Any, str]]:
-    """The settings of a method with retrieval that `auto` chooses, each with its value and the reason, by declared facts alone."""
+class ChosenSetting(NamedTuple):
+    """A setting of a method with retrieval that `auto` chooses."""
+
+    name: str
+    """Within the method's section."""
+    value: Any
+    why: str
+    """The reason, for a person."""
+
+
+def recipe_of(times: tuple[float, ...], public_classes: int, *, photographs: bool) -> Iterator[ChosenSetting]:
+    """The settings of a method with retrieval that `auto` chooses, by declared facts alone."""
     if times:
         why = "the largest is taken at which held-out public images find their class; at none, no neighbour means anything"
-        yield "times", times, why
+        yield ChosenSetting("times", times, why)
     if public_classes > 1:
-        yield "extractor.contrast", "classes", "public classes teach it what is alike"
-        yield "query.key_draws", KEY_DRAWS, "one noised image tells little of what it was"
+        yield ChosenSetting("extractor.contrast", "classes", "public classes teach it what is alike")
+        yield ChosenSetting("query.key_draws", KEY_DRAWS, "one noised image tells little of what it was")
     if photographs:
         for name, value in PHOTOGRAPHS.items():
-            yield f"extractor.{name}", value, "colour: photographs differ by light and frame"
+            yield ChosenSetting(f"extractor.{name}", value, "colour: photographs differ by light and frame")

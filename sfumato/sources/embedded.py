@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
@@ -177,8 +177,18 @@ def rows_in(file: Any) -> int:
     return file.rows if isinstance(file, ArrowTable) else file.metadata.num_rows
 
 
-def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> tuple[str, str, str]:
-    """Columns of the pictures, the labels and the groups; `BadInput` for one that is not there or not of its kind."""
+class SheetColumns(NamedTuple):
+    """Names of the columns that are read."""
+
+    pictures: str
+    label: str
+    """Empty where there is none."""
+    group: str
+    """`NO_GROUPS` where there is none."""
+
+
+def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> SheetColumns:
+    """The columns that are read; `BadInput` for one that is not there or not of its kind."""
     import pyarrow
 
     there = picture_columns(schema, columns)
@@ -198,7 +208,7 @@ def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> tuple[s
     for name, setting in settings.items():
         if name not in schema.names or not any(fits(schema.field(name).type) for fits in kinds):
             _refuse_column(path, schema, name, setting, "whole numbers or texts")
-    return usual[0], label, wanted
+    return SheetColumns(usual[0], label, wanted)
 
 
 def _refuse_column(path: Path, schema: Any, name: str, setting: str, what: str) -> None:

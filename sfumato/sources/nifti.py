@@ -10,7 +10,7 @@ lie oblique (the nearest is taken).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -39,9 +39,20 @@ def slices_of(path: Path, slices: Slices) -> list[Slice]:
     return [Slice(path, slices.axis, slices.first + (at + 0.5) * step) for at in range(slices.count)]
 
 
+class Volume(NamedTuple):
+    """An opened volume, and how it lies."""
+
+    image: Any
+    """As nibabel has it."""
+    cut: int
+    """The axis of the file that is cut."""
+    axes: list[tuple[int, int]]
+    """For each axis of the file the axis of the body that it is, with its direction (1 or -1)."""
+
+
 @contextmanager
-def opened(one: Slice) -> Iterator[tuple[Any, int, list[tuple[int, int]]]]:
-    """A volume, the axis of the file that is cut, and which axes of the body the others are, each with its direction (1 or -1)."""
+def opened(one: Slice) -> Iterator[Volume]:
+    """The volume of a slice; any error inside the block names it."""
     nibabel = imported(one.path)
     try:
         with reachable(one.path, "volume"):
@@ -49,7 +60,7 @@ def opened(one: Slice) -> Iterator[tuple[Any, int, list[tuple[int, int]]]]:
             _check_volume(image, one)
             axes = [(int(axis), int(turn)) for axis, turn in nibabel.io_orientation(image.affine)]
             cut = [axis for axis, _ in axes].index(AXES[one.axis])
-            yield image, cut, axes
+            yield Volume(image, cut, axes)
     except (BadInput, MemoryError):
         raise
     except Exception as fault:  # nibabel, zlib and NumPy raise their own; a header is not quoted

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -141,9 +141,18 @@ def opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
         raise BadInput(f"the file {str(path)!r} is corrupt or cut off ({reason}); make it again") from None
 
 
+class OpenedArray(NamedTuple):
+    """An array of an archive whose header was read."""
+
+    file: IO[bytes]
+    """Behind the header: the numbers."""
+    shape: tuple[int, ...]
+    kind: np.dtype
+
+
 @contextmanager
-def member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype]]:
-    """One array of the archive: the file behind its header, its shape and type; nothing that would be unpickled."""
+def member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[OpenedArray]:
+    """One array of the archive, opened; nothing that would be unpickled."""
     if f"{name}.npy" not in archive.namelist():
         raise KeyError(f"holds no array {name!r}")
     with archive.open(f"{name}.npy") as file:
@@ -155,7 +164,7 @@ def member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[IO
             raise BadInput(f"{name!r} in {str(path)!r} is in column order; save numpy.ascontiguousarray of it")
         if archive.getinfo(f"{name}.npy").file_size - file.tell() != math.prod(shape) * kind.itemsize:
             raise ValueError(f"{name!r} is not as long as its header says")
-        yield file, shape, kind
+        yield OpenedArray(file, shape, kind)
 
 
 def header(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[tuple[int, ...], np.dtype]:

@@ -396,8 +396,19 @@ def _rounded_up(noise: float) -> float:
     return float(up)
 
 
-def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, float, float, float]:
-    """Two noises around the target, and their costs: (too little, enough, cost > target, cost <= target)."""
+class _Bracket(NamedTuple):
+    """Two noises around a target, and what they cost."""
+
+    low: float
+    """Too little noise, unless the least there is suffices."""
+    high: float
+    """Enough."""
+    cost_low: float
+    cost_high: float
+
+
+def _bracket(cost: Callable[[float], float], target: float) -> _Bracket:
+    """Two noises of which one costs more than the target and one does not."""
     smallest, largest = NOISE_RANGE
     noise, here, factor = 1.0, cost(1.0), 2.0
     if here > target:
@@ -410,14 +421,14 @@ def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, floa
             low, cost_low = noise, here
             noise, factor = min(noise * factor, largest), factor**2
             here = cost(noise)
-        return low, noise, cost_low, here
+        return _Bracket(low, noise, cost_low, here)
     while here <= target:
         high, cost_high = noise, here
         if noise <= smallest:
-            return smallest, smallest, here, here
+            return _Bracket(smallest, smallest, here, here)
         noise, factor = max(noise / factor, smallest), factor**2
         here = cost(noise)
-    return noise, high, here, cost_high
+    return _Bracket(noise, high, here, cost_high)
 
 
 def _log(cost: float) -> float:

@@ -16,6 +16,7 @@ which stand-ins replace; how images are distributed over classes.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from scipy import stats
@@ -91,32 +92,43 @@ def play_drawing(
     if empty.shape[1] < PARTS:
         empty = play(torch.zeros(PARTS, dtype=torch.bool), system_source()).residuals
     each = empty.shape[1] // PARTS
-    seen, at_most, faults = noise_faults([list(part) for part in empty[:, : PARTS * each].split(each, 1)])
-    moved, rate, wrong = _contributions(play, paid)
+    noisy = noise_faults([list(part) for part in empty[:, : PARTS * each].split(each, 1)])
+    moves = _contributions(play, paid)
     shown = [
         event.model_copy(
-            update={"noise_multiplier": event.noise_multiplier * max(at_most, 1 / MOST) / max(share, 1 / MOST)}
-            | ({"sample_rate": event.sample_rate * rate} if isinstance(event, SubsampledGaussian) else {})
+            update={"noise_multiplier": event.noise_multiplier * max(noisy.at_most, 1 / MOST) / max(share, 1 / MOST)}
+            | ({"sample_rate": event.sample_rate * moves.rate} if isinstance(event, SubsampledGaussian) else {})
         )
-        for event, share in zip(paid, moved, strict=True)
+        for event, share in zip(paid, moves.largest, strict=True)
     ]
     fit = Fit(
         what="drawing",
         numbers=empty[:, : PARTS * each].numel(),
-        noise=seen,
-        noise_at_most=at_most,
-        contribution=max(moved),
-        rate_at_least=rate,
-        epsilon=cost(shown, delta, relation) if max(moved) > 1 / MOST else 0.0,
+        noise=noisy.deviation,
+        noise_at_most=noisy.at_most,
+        contribution=max(moves.largest),
+        rate_at_least=moves.rate,
+        epsilon=cost(shown, delta, relation) if max(moves.largest) > 1 / MOST else 0.0,
         priced=cost(paid, delta, relation),
         delta=delta,
-        faults=(*faults, *wrong),
+        faults=(*noisy.faults, *moves.faults),
     )
     return fit, bound
 
 
-def _contributions(play: Play, events: Sequence[Drawing]) -> tuple[list[float], float, list[str]]:
-    """The largest move by a record relative to its price, how often it takes part, and faults, by event.
+class _Moves(NamedTuple):
+    """What a record does to a drawing without noise."""
+
+    largest: list[float]
+    """For each event, the largest move relative to its price."""
+    rate: float
+    """How often the record takes part, at least, relative to the sample rate."""
+    faults: list[str]
+    """What is wrong, in words."""
+
+
+def _contributions(play: Play, events: Sequence[Drawing]) -> _Moves:
+    """The largest move by a record relative to its price, by event, and how often it takes part.
 
     From plays without noise, in which an image's step shows whether the record took part.
     """
@@ -142,7 +154,7 @@ def _contributions(play: Play, events: Sequence[Drawing]) -> tuple[list[float], 
         own = torch.tensor([of == which for of in played.events])
         size = float(shifts[own].norm())
         shares.append(float((relative * shifts)[own].norm()) / size if size else 0.0)
-    return shares, rate, faults
+    return _Moves(shares, rate, faults)
 
 
 def _rates(played: Played, events: Sequence[Drawing]) -> Tensor:

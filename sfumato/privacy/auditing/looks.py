@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -204,10 +205,10 @@ def guessed(
 
 def copied(access: Access, images: ImageSet) -> Copied:
     """Whether released images repeat training records, and the closest pairs to look at."""
-    with _both_parts(access, "look for copies") as (train, test, entries):
-        check, to_train, to_test = check_copies(*(to_unit(part.pixels) for part in (images, train, test)))
-        pairs = [(images.pixels[pair.image], train.pixels[pair.record]) for pair in check.closest]
-        return Copied(check, to_train, to_test, np.array(pairs), entries)
+    with _both_parts(access, "look for copies") as seen:
+        distances = check_copies(*(to_unit(part.pixels) for part in (images, seen.train, seen.test)))
+        pairs = [(images.pixels[pair.image], seen.train.pixels[pair.record]) for pair in distances.check.closest]
+        return Copied(*distances, np.array(pairs), seen.entries)
 
 
 def sheet_of(
@@ -227,11 +228,19 @@ def sheet_of(
         return sheet.model_copy(update={"unfit": seen.unfit, "copied": seen.copied}), seen.entries
 
 
+class _BothParts(NamedTuple):
+    """The training and the held-out images, and the ledger entries of the looks at them, with their labels."""
+
+    train: ImageSet
+    test: ImageSet
+    entries: dict[str, str]
+
+
 @contextlib.contextmanager
-def _both_parts(access: Access, what: str) -> Iterator[tuple[ImageSet, ImageSet, dict[str, str]]]:
-    """The training and the held-out images, in two looks, and the entries of these."""
+def _both_parts(access: Access, what: str) -> Iterator[_BothParts]:
+    """The training and the held-out images, in two looks."""
     with (
         looking(replace(access, purpose=f"{access.purpose}: {what}, training images"), "train") as train,
         looking(replace(access, purpose=f"{access.purpose}: {what}, held-out images"), "test") as test,
     ):
-        yield train.images, test.images, {**train.entries, **test.entries}
+        yield _BothParts(train.images, test.images, {**train.entries, **test.entries})

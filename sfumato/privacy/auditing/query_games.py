@@ -388,7 +388,8 @@ def _fit(query: Query, empty: list[list[Part]], delta: float, relation: Relation
     while len(empty) < PLAYS and len(empty) * numbers < ENOUGH:
         empty.append(query.play(False, system_source()))
     noise = [[_normal(part, query.events[part.event]) for part in parts] for parts in empty]
-    seen, at_most, faults = noise_faults(noise)
+    noisy = noise_faults(noise)
+    faults = noisy.faults
     moved = [0.0] * len(query.events)
     for loud, events in query.quiet:
         for there in (False, True):
@@ -406,15 +407,15 @@ def _fit(query: Query, empty: list[list[Part]], delta: float, relation: Relation
         if most > 1 + SLACK:
             faults.append(f"one record moved the {event.kind} by {most:.3f} of what its entry says")
     shown = [
-        event.model_copy(update={"noise_multiplier": _noise(event) * max(at_most, 1 / MOST) / most})
+        event.model_copy(update={"noise_multiplier": _noise(event) * max(noisy.at_most, 1 / MOST) / most})
         for event, most in zip(query.events, moved, strict=True)
         if most > 1 / MOST
     ]
     return Fit(
         what=query.what,
         numbers=numbers * len(empty),
-        noise=seen,
-        noise_at_most=at_most,
+        noise=noisy.deviation,
+        noise_at_most=noisy.at_most,
         contribution=max(moved),
         epsilon=cost(shown, delta, relation) if shown else 0.0,
         priced=cost(query.events, delta, relation),

@@ -18,7 +18,7 @@ import copy
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from scipy import stats
@@ -116,7 +116,8 @@ def play_training(
     size = sum(value.numel() for value in first[0])
     steps = min(max(STEPS[0], math.ceil(NUMBERS / size)), STEPS[1])
     noise = [[value / z for value in step] for step in first + sums(steps - 1, 0, rate, z, _always(fixed))]
-    seen, at_most, faults = noise_faults(noise)
+    noisy = noise_faults(noise)
+    faults = noisy.faults
     coins = records * QUIET_STEPS
     if alone > 1 + SLACK:
         faults.append(f"one record moved the sum by {alone:.3f} clips")
@@ -126,13 +127,13 @@ def play_training(
         )
     least = float(stats.beta.ppf(LEVEL, max(1, int(moved)), coins - int(moved) + 1)) if 1 <= moved < coins else rate
     shown = event.model_copy(
-        update={"noise_multiplier": z * max(at_most, 1 / MOST) / max(alone, 1 / MOST), "sample_rate": least}
+        update={"noise_multiplier": z * max(noisy.at_most, 1 / MOST) / max(alone, 1 / MOST), "sample_rate": least}
     )
     return Fit(
         what="DP-SGD",
         numbers=size * steps,
-        noise=seen,
-        noise_at_most=at_most,
+        noise=noisy.deviation,
+        noise_at_most=noisy.at_most,
         contribution=alone,
         rate_at_least=least / rate,
         epsilon=cost([shown], delta, relation) if moved else 0.0,
@@ -142,8 +143,18 @@ def play_training(
     )
 
 
-def noise_faults(steps: list[list[Tensor]]) -> tuple[float, float, list[str]]:
-    """Deviation, its upper limit and faults of noise that should be standard normal: for each step the tensors of that step, `[...]` each.
+class NoiseTest(NamedTuple):
+    """The test of noise that should be standard normal."""
+
+    deviation: float
+    at_most: float
+    """Upper confidence limit of the deviation."""
+    faults: list[str]
+    """What is wrong with it, in words."""
+
+
+def noise_faults(steps: list[list[Tensor]]) -> NoiseTest:
+    """The test of noise that should be standard normal: for each step the tensors of that step, `[...]` each.
 
     The same tensors in each step. The sum of squares of n such numbers is a chi-square with n degrees of freedom.
     """
@@ -164,7 +175,7 @@ def noise_faults(steps: list[list[Tensor]]) -> tuple[float, float, list[str]]:
     deviation = float(some.std())
     if deviation and float(stats.kstest((some / deviation).numpy(), "norm").pvalue) < LEVEL:
         faults.append("the noise is not of normal shape")
-    return seen, at_most, faults
+    return NoiseTest(seen, at_most, faults)
 
 
 def _repeats(tensors: list[Tensor]) -> list[str]:

@@ -103,6 +103,16 @@ Write = Callable[[str, str, dict[str, Any]], Entry]
 """(dataset, kind, body) -> the entry that was appended."""
 
 
+class Appending(NamedTuple):
+    """A transaction that may append to the chain."""
+
+    entries: list[Entry]
+    """All so far; it grows as `write` appends."""
+    write: Write
+    connection: sa.Connection
+    """For tables beside the entries."""
+
+
 class Chain:
     """The chain at a database URL, created if it is not there; every call is one transaction on a fresh connection."""
 
@@ -216,9 +226,7 @@ class Chain:
             yield connection
 
     @contextmanager
-    def appending_beside(
-        self, *, spending: bool = False, recovering: bool = False
-    ) -> Iterator[tuple[list[Entry], Write, sa.Connection]]:
+    def appending_beside(self, *, spending: bool = False, recovering: bool = False) -> Iterator[Appending]:
         """`appending`, with the connection, for tables that are kept beside the entries and change with them.
 
         `recovering` what the ledger lacks is never refused.
@@ -235,7 +243,7 @@ class Chain:
                 entries.append(_append(connection, book, signer, entries, dataset, kind, body))
                 return entries[-1]
 
-            yield entries, write, connection
+            yield Appending(entries, write, connection)
         known = {head.hash for head in seen}
         new = [Head(one.seq, one.hash, one.previous) for one in entries if one.hash not in known]
         self._remember(book.ledger, new)
