@@ -71,9 +71,9 @@ from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, check_same_unit, shaped
 from sfumato.sources.private_names import unnamed
 from sfumato.sources.published import card_above, images_of
-from sfumato.sources.shards import open_shards, shards_of
 from sfumato.sources.tables import READERS, table_files
 from sfumato.sources.unlabelled import without_labels
+from sfumato.sources.webdataset import open_shards, shards_of
 
 __all__ = [
     "ALPHABETS",

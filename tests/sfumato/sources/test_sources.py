@@ -11,7 +11,7 @@ from sfumato import sources
 from sfumato.sources import Reading, describe, files, files_now, idx, load, source_digest, stored_pictures
 from tests.sfumato.sources.test_embedded import rows
 from tests.sfumato.sources.test_embedded import write as write_parquet
-from tests.sfumato.sources.test_shards import png, write_shard
+from tests.sfumato.sources.test_webdataset import png, write_shard
 from tests.sfumato.sources.writing import refused, write_mnist_like
 
 
