@@ -27,9 +27,9 @@ from sfumato.image_folder import BEHIND, OF_SET
 from sfumato.images import ImageSet
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.accounting.events import Event
-from sfumato.privacy.gates import GATES
 from sfumato.privacy.ledger.evidence import mechanisms_of
 from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.privacy.refusals import REFUSALS
 from sfumato.released import CARD
 
 REGISTRY, CHECKER = "registry.yaml", "verify_card.py"
@@ -114,7 +114,7 @@ def card_of(
             "shape": list(facts.shape),
             "tuning": TUNING,
         },
-        "gates": [{"name": gate.name, "tells": gate.tells} for gate in GATES],
+        "gates": [{"name": refusal.name, "tells": refusal.tells} for refusal in REFUSALS],
         **(evidence.facts if evidence else {}),
         "claim": record.claim.model_dump(mode="json"),
         "warnings": list(record.plan.warnings),

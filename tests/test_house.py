@@ -72,7 +72,7 @@ FLOORS = [
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 WINGS = [
     {"sfumato.privacy.accounting", "tasks.runtime"},
-    {"sfumato.privacy.exact", "sfumato.privacy.noise", "sfumato.privacy.units", "sfumato.privacy.gates"},
+    {"sfumato.privacy.exact", "sfumato.privacy.noise", "sfumato.privacy.units", "sfumato.privacy.refusals"},
     {"sfumato.privacy.engine"},
     {"sfumato.privacy.ledger"},
     {"sfumato.privacy.door"},

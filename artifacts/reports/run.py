@@ -30,7 +30,7 @@ from sfumato.class_shares import number_of_classes
 from sfumato.config import RehearsalSettings
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
-from sfumato.privacy import gates
+from sfumato.privacy import refusals
 
 REPORT, INTERNAL_REPORT = "report.html", "report-internal.html"
 TABLES, INTERNAL_TABLES = "tables", "tables-internal"
@@ -109,7 +109,7 @@ def not_covered(plan: Plan) -> PageSection:
         edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
     several = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
     weights = [Text(f"What these weights were trained on: {one.sentence()}.") for one in plan.brought]
-    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, several)), *weights, Text(gates.in_words())])
+    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, several)), *weights, Text(refusals.in_words())])
 
 
 def public_page(record: RunRecord, images: str = "") -> Page:

@@ -1,15 +1,14 @@
-"""The gates: every way in which private records alone can end a run, and what each end reveals.
+"""Refusals by private records alone: every way in which they can end a run, and what each end reveals.
 
 No certificate covers whether a run was refused. Whatever public facts can decide (settings, the declared number of records and
 classes, the ledger) is decided from them, before the door opens. All other refusals are listed here and printed under "What is
 not covered"; a test compares the list with every refusal that the code behind the door can reach.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Gate(NamedTuple):
+class Refusal(NamedTuple):
     """One way in which records decide alone."""
 
     name: str
@@ -19,8 +18,8 @@ class Gate(NamedTuple):
     """What it reveals, as the end of a sentence."""
 
 
-GATES = (
-    Gate(
+REFUSALS = (
+    Refusal(
         "damaged files",
         (
             "sfumato.sources.chosen.narrowed",
@@ -41,7 +40,7 @@ GATES = (
         ),
         "that an image, a row or a file of the set is damaged, missing or named twice, or of a kind that is not read",
     ),
-    Gate(
+    Refusal(
         "images of several sizes",
         (
             "sfumato.sources.pictures.check_same_shape",
@@ -50,17 +49,17 @@ GATES = (
         ),
         "that two private images differ in size, channels or unit of grey, where the settings bring them to none",
     ),
-    Gate(
+    Refusal(
         "a part without images",
         ("sfumato.sources.load", "sfumato.privacy.door.check_parts"),
         "that fewer than six images lie on one side of the split, or that all of one side are of one class",
     ),
-    Gate(
+    Refusal(
         "a changed set",
         ("sfumato.privacy.ledger.balance.check_set", "sfumato.privacy.ledger.balance.check_change"),
         "that the images are not, record by record, those that the ledger knows under this name, or that it knows them under another",
     ),
-    Gate(
+    Refusal(
         "joined sets",
         (
             "sfumato.privacy.ledger.joins",
@@ -70,12 +69,12 @@ GATES = (
         "by a budget that is spent, or by public images or weights that were drawn from another set, that at least 1 % of the records, and five, are in "
         "that set or version, or nearly the same",
     ),
-    Gate(
+    Refusal(
         "copies among the public images",
         ("sfumato.privacy.door._refuse_copies",),
         "that a public image is a private one, pixel by pixel after cropping and resizing",
     ),
-    Gate(
+    Refusal(
         "scores that cannot be computed",
         (
             "sfumato.evaluation.classifier",
@@ -88,12 +87,12 @@ GATES = (
         ),
         "that too few private images were there to judge or attack the result by, or that a judge trained on them diverged",
     ),
-    Gate(
+    Refusal(
         "the spot check of training",
         ("sfumato.privacy.engine.spot_check",),
         "that in one of the steps looked at, the network mixed the records of a batch",
     ),
-    Gate(
+    Refusal(
         "the copy check and the audit before publishing",
         ("artifacts.publish", "artifacts.certify"),
         "that a released image lies as near to a training record as a copy does, or that an audit refuted the certificate",
@@ -101,43 +100,10 @@ GATES = (
 )
 """Refusals that private records alone can cause."""
 
-OTHERWISE: Mapping[str, str] = {
-    "artifacts": "the store, the run's record, and the place that is published to",
-    "artifacts.approval": "a person's decision",
-    "sfumato.backbone": "the shape of images",
-    "sfumato.image_folder": "the place that is published to",
-    "sfumato.privacy.door._unchanged": "when files were written",
-    "sfumato.settings": "settings",
-    "sfumato.named_settings": "settings",
-    "sfumato.released": "the version that a published model was written by",
-    "sfumato.sources.glyphs": "settings",
-    "sfumato.sources.shapes": "settings",
-    "sfumato.label_rows": "the shape of images, and the numbers of classes",
-    "sfumato.latents": "the shape of images",
-    "sfumato.methods": "settings, and what was paid",
-    "sfumato.networks": "settings",
-    "sfumato.privacy.accounting.accountant": "settings",
-    "sfumato.retrieval.features": "the packages that are installed",
-    "sfumato.privacy.auditing.audit": "settings",
-    "sfumato.privacy.ledger.balance": "the ledger",
-    "sfumato.privacy.ledger.chain": "the ledger",
-    "sfumato.privacy.exact": "settings: how much noise there is",
-    "sfumato.privacy.accounting.gdp": "settings",
-    "sfumato.privacy.ledger.ledger": "the ledger: what was paid before, and what is planned",
-    "sfumato.privacy.ledger.signing": "the ledger and its key",
-    "sfumato.privacy.engine.validation": "the network, tried on images made up for it",
-    "sfumato.sources": "settings",
-    "sfumato.sources.catalogue": "settings",
-    "sfumato.sources.identity": "settings, and which files there are",
-    "sfumato.sources.mixture": "settings, and public sources",
-    "tasks": "the environment",
-}
-"""Functions and modules that also refuse behind the door, but for reasons other than a record's content: these reasons."""
-
 REFUSING = "Whether a run is refused at all. Without noise, and outside the certificate, a refusal tells the person who runs it: "
 """The first words of the list."""
 
 
 def in_words() -> str:
     """All of it in one sentence, for a page."""
-    return REFUSING + "; ".join(f"{gate.tells} ({gate.name})" for gate in GATES) + "."
+    return REFUSING + "; ".join(f"{refusal.tells} ({refusal.name})" for refusal in REFUSALS) + "."
