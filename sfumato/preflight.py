@@ -318,8 +318,8 @@ def _refuse_limit(data: Data, whole: Constants) -> None:
         )
 
 
-def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tuple[str, ...]]:
-    """Settings with a complete data section, for a data sheet, which needs no public side; and warnings.
+def for_profile(settings: Settings, data_folder: str = "") -> tuple[Settings, tuple[str, ...]]:
+    """Settings with a complete data section, for a profile of the data, which needs no public side; and warnings.
 
     `BadInput` for a side without images.
     """

@@ -27,7 +27,7 @@ def check(
 
     Example: sfumato check scans/ --public textures/ --set data.group=prefix
     """
-    from sfumato.preflight import brought_to, for_sheet, left_out, private_set
+    from sfumato.preflight import brought_to, for_profile, left_out, private_set
     from sfumato.settings import resolve
     from tasks.planning import plan_run
 
@@ -38,9 +38,9 @@ def check(
     all_changes = [*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
     request = resolve(DEFAULT_METHOD, changes=all_changes)
     looked_at = request.model_copy(update={"data": request.data.model_copy(update={"public": public})})
-    settings, warnings = for_sheet(looked_at, str(place.data))
-    from artifacts.reports.data_sheet import sheet_page
-    from tasks.data_sheet import Intended, check_data
+    settings, warnings = for_profile(looked_at, str(place.data))
+    from artifacts.reports.data_profile import profile_page
+    from tasks.data_profile import Intended, check_data
 
     run: Intended | str
     try:
@@ -51,10 +51,10 @@ def check(
     except BadInput as refusal:
         run = in_full(refusal)
     warnings = (*warnings, *left_out(settings.data))
-    sheet, path = check_data(private_set(settings), settings.data if public else None, run)
-    OUT.print(Markdown(sheet_page(sheet)))
+    profile, path = check_data(private_set(settings), settings.data if public else None, run)
+    OUT.print(Markdown(profile_page(profile)))
     OUT.print(f"sheet (INTERNAL)  {path}", soft_wrap=True, highlight=False, markup=False)
     for warning in warnings:
         OUT.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True, highlight=False)
-    if sheet.refused:
-        raise BadInput(sheet.refused)
+    if profile.refused:
+        raise BadInput(profile.refused)

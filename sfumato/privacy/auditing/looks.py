@@ -24,7 +24,7 @@ from sfumato.images import ImageSet, shape_of, to_pixels, to_unit
 from sfumato.latents import CHUNK, PIXELS, Codec
 from sfumato.privacy.auditing.audit import epsilon_lower_bound
 from sfumato.privacy.auditing.canaries import Canaries
-from sfumato.privacy.auditing.data_sheet import DataSheet, data_sheet
+from sfumato.privacy.auditing.data_profile import DataProfile, profile_of
 from sfumato.privacy.auditing.findings import Bound
 from sfumato.privacy.door import Access, inspecting, looking
 from sfumato.progress import Progress, in_percent, parts_of, silent
@@ -211,21 +211,21 @@ def copied(access: Access, images: ImageSet) -> Copied:
         return Copied(*distances, np.array(pairs), seen.entries)
 
 
-def sheet_of(
+def profiled(
     access: Access,
     public: Inspection | None,
     *,
     learnt_from: ImageSet | None = None,
     whole: bool = True,
     progress: Progress = silent,
-) -> tuple[DataSheet, dict[str, str]]:
-    """The data sheet of the private set, compared with public pictures if there are any; with the entry of the look.
+) -> tuple[DataProfile, dict[str, str]]:
+    """The profile of the private set, compared with public pictures if there are any; with the entry of the look.
 
     With `whole` it also says why no run would begin that learns from the public images as a run reads them, `learnt_from`.
     """
     with inspecting(access, public=learnt_from, whole=whole, progress=progress) as seen:
-        sheet = data_sheet(access.private.name, seen.inspection, public, progress=progress)
-        return sheet.model_copy(update={"unfit": seen.unfit, "copied": seen.copied}), seen.entries
+        profile = profile_of(access.private.name, seen.inspection, public, progress=progress)
+        return profile.model_copy(update={"unfit": seen.unfit, "copied": seen.copied}), seen.entries
 
 
 class _BothParts(NamedTuple):

@@ -1,8 +1,8 @@
-"""The data sheet of a private collection as a page in Markdown; INTERNAL, as its first line says."""
+"""The profile of a private collection as a page in Markdown; INTERNAL, as its first line says."""
 
 from artifacts.reports.page import table
 from sfumato.class_shares import number_of_classes
-from sfumato.privacy.auditing.data_sheet import SHOWN, Alike, DataSheet
+from sfumato.privacy.auditing.data_profile import SHOWN, Alike, DataProfile
 from sfumato.sources import BURNED_IN
 
 FIRST_LINE = "**INTERNAL**: made by looking at private images without noise. Do not share this sheet."
@@ -10,38 +10,38 @@ KINDS = 12
 """Sizes and modes that are named."""
 
 
-def sheet_page(sheet: DataSheet) -> str:
+def profile_page(profile: DataProfile) -> str:
     """The page for a person who wants to know whether these images can be used."""
-    kinds = list(sheet.kinds.items())
+    kinds = list(profile.kinds.items())
     rest = sum(count for _, count in kinds[KINDS:])
     shown = [*kinds[:KINDS], *([(f"{len(kinds) - KINDS} others", rest)] if rest else [])]
-    units = "" if sheet.groups is None else f", in {sheet.groups} groups of at most {sheet.largest_group}"
+    units = "" if profile.groups is None else f", in {profile.groups} groups of at most {profile.largest_group}"
     lines = [
         FIRST_LINE,
         "",
-        f"# Data sheet of {_word(sheet.name)}",
+        f"# Data sheet of {_word(profile.name)}",
         "",
-        f"{sheet.records} images in {number_of_classes(len(sheet.classes))}{units}; {len(sheet.broken)} that cannot be read.",
+        f"{profile.records} images in {number_of_classes(len(profile.classes))}{units}; {len(profile.broken)} that cannot be read.",
         "",
-        table(["class", "images"], [[_word(name), count] for name, count in sheet.classes.items()]),
+        table(["class", "images"], [[_word(name), count] for name, count in profile.classes.items()]),
         "",
         table(["size and mode", "images"], shown),
         "",
         *_text_in_pictures(kinds),
         "## Alike",
         "",
-        *_similar_pairs("Pairs of images", "the same, pixel by pixel", sheet.duplicates),
-        *_similar_pairs("Pairs of images", "nearly the same", sheet.near),
+        *_similar_pairs("Pairs of images", "the same, pixel by pixel", profile.duplicates),
+        *_similar_pairs("Pairs of images", "nearly the same", profile.near),
     ]
-    if sheet.public:
-        pairs = f"Pairs of an image and a public one of {_word(sheet.public)}"
+    if profile.public:
+        pairs = f"Pairs of an image and a public one of {_word(profile.public)}"
         lines += [
-            *_similar_pairs(pairs, "the same, pixel by pixel", sheet.copies, "public image"),
-            *_similar_pairs(pairs, "nearly the same", sheet.near_public, "public image"),
+            *_similar_pairs(pairs, "the same, pixel by pixel", profile.copies, "public image"),
+            *_similar_pairs(pairs, "nearly the same", profile.near_public, "public image"),
         ]
-    lines += ["## Cannot be read", "", *(f"- {_word(line)}" for line in sheet.broken or ("nothing",)), ""]
-    if sheet.refused:
-        lines += ["## Why no run would begin", "", _word(sheet.refused), ""]
+    lines += ["## Cannot be read", "", *(f"- {_word(line)}" for line in profile.broken or ("nothing",)), ""]
+    if profile.refused:
+        lines += ["## Why no run would begin", "", _word(profile.refused), ""]
     return "\n".join(lines)
 
 

@@ -1,15 +1,15 @@
-"""The data sheet of a private collection: a look with an entry in the ledger, stored in the home and nowhere else."""
+"""The profile of a private collection: a look with an entry in the ledger, stored in the home and nowhere else."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.publish import safe_name
-from artifacts.reports.data_sheet import sheet_page
+from artifacts.reports.data_profile import profile_page
 from artifacts.store import write_text
 from sfumato.config import Data
 from sfumato.errors import BadInput
 from sfumato.privacy.auditing import looks
-from sfumato.privacy.auditing.data_sheet import DataSheet
+from sfumato.privacy.auditing.data_profile import DataProfile
 from sfumato.privacy.door import Access, PrivateSet
 from tasks.public import inspect_public, read_public
 from tasks.runtime.caching import code_version
@@ -30,8 +30,8 @@ class Intended:
     seed: int
 
 
-def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> tuple[DataSheet, Path]:
-    """Inspect a private collection, compare it with the public side of `data` if there is one, and store the sheet.
+def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> tuple[DataProfile, Path]:
+    """Inspect a private collection, compare it with the public side of `data` if there is one, and store the profile.
 
     Also checks whether a `run` on both would begin; `run` may instead be the reason why none would, known beforehand.
     """
@@ -57,9 +57,9 @@ def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> t
             relation="add_remove",
             delta=0.0,
         )
-        sheet, _ = looks.sheet_of(access, public, learnt_from=learnt_from, whole=not unfit, progress=show)
-        sheet = sheet.model_copy(update={"unfit": unfit or sheet.unfit})
+        profile, _ = looks.profiled(access, public, learnt_from=learnt_from, whole=not unfit, progress=show)
+        profile = profile.model_copy(update={"unfit": unfit or profile.unfit})
     path = place.home / "checks" / f"{safe_name(private.name)}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, sheet_page(sheet))
-    return sheet, path
+    write_text(path, profile_page(profile))
+    return profile, path

@@ -1,4 +1,4 @@
-"""The data sheet of a private collection before a run: counts, sizes, duplicates, copies among the public images. INTERNAL.
+"""The profile of a private collection before a run, which a person sees as its data sheet: counts, sizes, duplicates, copies among the public images. INTERNAL.
 
 Pictures are duplicates if all their pixels are equal, and near duplicates if their grey thumbnails differ by no more than the
 copy check allows (`sfumato.evaluation.copies`): saved again, resized, a little brighter. Every number comes from private images
@@ -22,7 +22,7 @@ from sfumato.progress import Progress, silent
 from sfumato.sources import Inspection
 
 SHOWN = 20
-"""Largest number of pairs and sets that the sheet names; it counts all of them."""
+"""Largest number of pairs and sets that a profile names; it counts all of them."""
 ROWS = 1024
 """Thumbnails compared with all others at once."""
 
@@ -40,8 +40,8 @@ class Alike(Section):
     """Some of the pairs, each once."""
 
 
-class DataSheet(Section):
-    """The data sheet of a private collection; INTERNAL."""
+class DataProfile(Section):
+    """The profile of a private collection; INTERNAL."""
 
     name: str
     source: str
@@ -89,13 +89,13 @@ class DataSheet(Section):
         return "; besides, ".join(reason for reason in (*reasons, self.unfit) if reason)
 
 
-def data_sheet(
+def profile_of(
     name: str,
     private: Inspection,
     public: Inspection | None = None,
     *,
     progress: Progress = silent,
-) -> DataSheet:
+) -> DataProfile:
     """Compare the pictures of a private collection with each other and with public ones; INTERNAL."""
     counts = np.bincount(private.labels, minlength=len(private.classes)).tolist()
     sizes = Counter([] if private.groups is None else private.groups.tolist())
@@ -119,7 +119,7 @@ def data_sheet(
         pairs = [(int(distinct[a]), b % len(public.where)) for a, b in close(shown, both, limit, progress=progress)]
         near_public = [pair for pair in pairs if pair[0] not in copied]
     others = public.where if public else ()
-    return DataSheet(
+    return DataProfile(
         name=name,
         source=private.source,
         public=public.source if public else "",
