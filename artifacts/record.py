@@ -13,12 +13,12 @@ from artifacts.labels import Label
 from artifacts.store import write_text
 from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput
-from sfumato.evaluation.findings import CopyCheck
-from sfumato.findings import RehearsalFindings
+from sfumato.evaluation.attack_results import CopyCheck
 from sfumato.methods.plan import Certificate, Claim, Plan
 from sfumato.privacy.accounting.accountant import AtZero
 from sfumato.privacy.auditing.findings import Audit
 from sfumato.privacy.ledger.decisions import Decision
+from sfumato.rehearsal_findings import RehearsalFindings
 
 RECORD = "run.json"
 SYNTHETIC = "synthetic"

@@ -17,7 +17,6 @@ from torch import nn
 from sfumato import formats
 from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.evolution import Population
-from sfumato.findings import RetrievalFindings
 from sfumato.formats import (
     FACTS,
     TENSORS,
@@ -47,6 +46,7 @@ from sfumato.formats import (
 from sfumato.images import ImageSet
 from sfumato.latents import Codec
 from sfumato.privacy.auditing.canaries import Canaries
+from sfumato.rehearsal_findings import RetrievalFindings
 
 __all__ = [
     "FACTS",

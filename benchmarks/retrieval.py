@@ -18,8 +18,8 @@ from torch import nn
 from sfumato import sources
 from sfumato.config import Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import NoiseSchedule, make_schedule
-from sfumato.findings import RetrievalFindings
 from sfumato.networks.build import build
+from sfumato.rehearsal_findings import RetrievalFindings
 from sfumato.retrieval.accuracy import measured
 from sfumato.retrieval.features import FeatureMap, OneStep, make_encoder, train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base

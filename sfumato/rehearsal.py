@@ -31,10 +31,10 @@ from sfumato.diffusion.samplers import NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.drawing import public_samples
 from sfumato.evaluation.fidelity import frechet_distance
-from sfumato.findings import RehearsalFindings
 from sfumato.images import shape_of, to_pixels, to_unit
 from sfumato.latents import Codec
 from sfumato.progress import Progress, silent
+from sfumato.rehearsal_findings import RehearsalFindings
 
 Read = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Images [n, c, h, w] in [-1, 1] to features [n, d] and the classes read [n], on the CPU."""

@@ -32,7 +32,7 @@ from artifacts.reports.page import in_html, inside
 from artifacts.store import write_text
 from sfumato import __version__
 from sfumato.config import NOT_HASHED, Judge, Machine, Section
-from sfumato.evaluation.findings import CopyCheck
+from sfumato.evaluation.attack_results import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS

@@ -35,7 +35,6 @@ from sfumato.config import (
 from sfumato.degraded import degraded
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of, features_and_classes
-from sfumato.findings import RetrievalFindings
 from sfumato.held_out import held_out
 from sfumato.images import ImageSet, captioned, enlargement, pairs_picture, save_png, to_unit
 from sfumato.label_rows import start_learnt
@@ -44,6 +43,7 @@ from sfumato.methods.plan import OwnStart, Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress, part_of
+from sfumato.rehearsal_findings import RetrievalFindings
 from sfumato.retrieval import accuracy, features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from sfumato.turns import training_name

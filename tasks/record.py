@@ -23,7 +23,7 @@ from artifacts.reports.rehearsal import findings_of
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
 from sfumato.config import Alignment, Central, Matching, Section
-from sfumato.evaluation.findings import CopyCheck
+from sfumato.evaluation.attack_results import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.methods.plan import STAGE_RATES
 from sfumato.settings import Settings

@@ -30,7 +30,7 @@ FLOORS = [
         *("sfumato.images", "sfumato.image_folder", "sfumato.degraded"),
         "sfumato.turns",
         "sfumato.class_shares",
-        "sfumato.findings",
+        "sfumato.rehearsal_findings",
         "sfumato.costs",
         "sfumato.held_out",
     },

@@ -14,7 +14,7 @@ from torch import Tensor
 from artifacts.labels import Label
 from artifacts.reports.in_short import NOTHING_CERTIFIED
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text
-from sfumato.evaluation.findings import Membership
+from sfumato.evaluation.attack_results import Membership
 from sfumato.evaluation.membership import COMBINED, CONTROL, CURVE_RATES, LOOSE_RATE, NEAREST, STRICT_RATE
 from sfumato.privacy.auditing.findings import Audit, Bound, Fit
 

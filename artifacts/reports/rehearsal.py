@@ -8,8 +8,8 @@ from artifacts.reports.page import PageSection, Picture, Text
 from artifacts.store import Store
 from sfumato.config import RehearsalSettings
 from sfumato.errors import SHOWN_DIGITS, BadInput
-from sfumato.findings import RehearsalFindings, RetrievalFindings
 from sfumato.rehearsal import FEWEST
+from sfumato.rehearsal_findings import RehearsalFindings, RetrievalFindings
 from sfumato.retrieval.choice import retrieves
 
 REHEARSAL = "rehearsal.png"

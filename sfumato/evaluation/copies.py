@@ -22,7 +22,7 @@ from scipy.stats import hypergeom
 from torch import Tensor
 
 from sfumato.errors import BadInput
-from sfumato.evaluation.findings import CopyCheck, Pair
+from sfumato.evaluation.attack_results import CopyCheck, Pair
 from sfumato.evaluation.membership import nearest
 from sfumato.images import WHITE
 

@@ -22,7 +22,7 @@ from sfumato.diffusion.objective import Corrupt, normal, record_losses
 from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.errors import BadInput
-from sfumato.evaluation.findings import LEAST_RECORDS, Membership
+from sfumato.evaluation.attack_results import LEAST_RECORDS, Membership
 from sfumato.progress import Progress, silent
 
 STRICT_RATE, LOOSE_RATE = 0.01, 0.1

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
-from sfumato.findings import RetrievalFindings
+from sfumato.rehearsal_findings import RetrievalFindings
 from sfumato.retrieval.choice import retrieves
 from sfumato.retrieval.features import FeatureMap
 from sfumato.retrieval.knowledge_base import PRODUCTS, KnowledgeBase

@@ -60,7 +60,7 @@ MOST_KNOWN = 1000
 """Sources in it, after which those that are not in use are dropped."""
 
 
-class SourceFindings(NamedTuple):
+class SourceSummary(NamedTuple):
     """What a source says, whatever the module is called."""
 
     digest: str
@@ -71,14 +71,14 @@ class SourceFindings(NamedTuple):
     """What it imports from them, with their names before; some are modules too."""
 
 
-FINDINGS = TypeAdapter(dict[str, SourceFindings])
+SUMMARIES = TypeAdapter(dict[str, SourceSummary])
 
 
 @dataclass
 class KnownSources:
     """What a home knows of sources; a process reads it once."""
 
-    findings: dict[str, SourceFindings] = field(default_factory=dict)
+    summaries: dict[str, SourceSummary] = field(default_factory=dict)
     """By a digest of the version of Python and the source's bytes."""
     used: set[str] = field(default_factory=set)
     is_new: bool = False
@@ -129,22 +129,22 @@ def _ours(name: str) -> bool:
 
 def module_digest(name: str) -> str:
     """Digest of a module's code with comments and docstrings dropped."""
-    return _findings(name).digest
+    return _summary(name).digest
 
 
 @functools.cache
-def _findings(name: str) -> SourceFindings:
+def _summary(name: str) -> SourceSummary:
     """What a module's code says, from the home where its file is known there."""
     key = hashlib.sha256(f"{sys.version_info[:2]}\n".encode() + _source(name)).hexdigest()
     known = _known(where().home)
-    if key not in known.findings:
-        known.findings[key] = _read(_tree(name))
+    if key not in known.summaries:
+        known.summaries[key] = _read(_tree(name))
         known.is_new = True
     known.used.add(key)
-    return known.findings[key]
+    return known.summaries[key]
 
 
-def _read(tree: ast.Module) -> SourceFindings:
+def _read(tree: ast.Module) -> SourceSummary:
     names, attributes = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -152,7 +152,7 @@ def _read(tree: ast.Module) -> SourceFindings:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
             attributes |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return SourceFindings(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), sorted(names), sorted(attributes))
+    return SourceSummary(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), sorted(names), sorted(attributes))
 
 
 @functools.cache
@@ -160,7 +160,7 @@ def _known(home: Path) -> KnownSources:
     """What is known in a home; nothing where its file is missing or damaged."""
     known = KnownSources()
     with contextlib.suppress(OSError, ValueError):
-        known.findings = FINDINGS.validate_json((home / FILE).read_bytes())
+        known.summaries = SUMMARIES.validate_json((home / FILE).read_bytes())
     return known
 
 
@@ -168,10 +168,10 @@ def _save(home: Path) -> None:
     known = _known(home)
     if not known.is_new:
         return
-    if len(known.findings) > MOST_KNOWN:
-        known.findings = {key: known.findings[key] for key in known.used}
+    if len(known.summaries) > MOST_KNOWN:
+        known.summaries = {key: known.summaries[key] for key in known.used}
     with contextlib.suppress(OSError):  # a home that cannot be written to: the next process parses again
-        write_text(home / FILE, FINDINGS.dump_json(known.findings).decode())
+        write_text(home / FILE, SUMMARIES.dump_json(known.summaries).decode())
     known.is_new = False
 
 
@@ -200,8 +200,8 @@ def _own_tree(thing: Callable[..., Any]) -> ast.Module:
 @functools.cache
 def _imports(name: str) -> frozenset[str]:
     """The modules that a module's code may import."""
-    findings = _findings(name)
-    return frozenset([*findings.names, *(child for child in findings.attributes if _ours(child) and _is_module(child))])
+    summary = _summary(name)
+    return frozenset([*summary.names, *(child for child in summary.attributes if _ours(child) and _is_module(child))])
 
 
 @functools.cache

@@ -7,11 +7,11 @@ import torch
 from sfumato import rehearsal, sources
 from sfumato.config import Generation, RehearsalSettings, Schedule
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.findings import RehearsalFindings
 from sfumato.held_out import held_out
 from sfumato.images import to_unit
 from sfumato.latents import PIXELS
 from sfumato.rehearsal import complaints, distances, gaussian_draws, reading, rehearse, set_size
+from sfumato.rehearsal_findings import RehearsalFindings
 
 CPU, WANTED = torch.device("cpu"), RehearsalSettings()
 GOOD = {"held_out": 200, "images": 100, "directions": 10, "samples": 3.0, "real": 2.0, "gaussian": 12.0}

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from sfumato.config import Section
-from sfumato.evaluation.findings import CopyCheck, Membership, Value
+from sfumato.evaluation.attack_results import CopyCheck, Membership, Value
 
 FALSE_ALARM = 1e-5
 """Largest chance that a mechanism which does what its entry says is found faulty."""

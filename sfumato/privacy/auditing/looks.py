@@ -14,10 +14,10 @@ from sfumato.backbone import Backbone
 from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
 from sfumato.evaluation import extractors, scores, two_samples
+from sfumato.evaluation.attack_results import CopyCheck, Membership
 from sfumato.evaluation.classifier import default_steps
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.extractors import FeatureReader
-from sfumato.evaluation.findings import CopyCheck, Membership
 from sfumato.evaluation.membership import Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.evaluation.utility import spread
 from sfumato.images import ImageSet, shape_of, to_pixels, to_unit

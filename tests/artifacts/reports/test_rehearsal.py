@@ -4,7 +4,7 @@ import pytest
 
 from artifacts.reports.rehearsal import lines
 from sfumato.config import RehearsalSettings
-from sfumato.findings import RehearsalFindings, RetrievalFindings
+from sfumato.rehearsal_findings import RehearsalFindings, RetrievalFindings
 
 
 def at(time, first, reference=0.07):

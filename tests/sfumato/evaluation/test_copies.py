@@ -7,8 +7,8 @@ from scipy.stats import hypergeom
 
 from sfumato import sources
 from sfumato.errors import BadInput
+from sfumato.evaluation.attack_results import CopyCheck
 from sfumato.evaluation.copies import CLOSEST, COPY_SHARE, HALF_GREY_LEVEL, check_copies, copy_distance, copy_limits
-from sfumato.evaluation.findings import CopyCheck
 from sfumato.images import to_pixels, to_unit
 
 

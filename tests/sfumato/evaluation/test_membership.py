@@ -11,7 +11,7 @@ from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import add_noise, make_schedule
 from sfumato.errors import BadInput
-from sfumato.evaluation.findings import LEAST_RECORDS, Membership
+from sfumato.evaluation.attack_results import LEAST_RECORDS, Membership
 from sfumato.evaluation.membership import (
     COMBINED,
     CONTROL,

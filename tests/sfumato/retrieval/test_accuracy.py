@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sfumato.config import Schedule
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.findings import RetrievalFindings
+from sfumato.rehearsal_findings import RetrievalFindings
 from sfumato.retrieval.accuracy import chosen, likeliest_class, measured, numbers
 from sfumato.retrieval.choice import recipe_of, retrieves, times_above
 from sfumato.retrieval.features import FeatureMap, OneStep

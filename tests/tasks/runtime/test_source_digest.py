@@ -234,7 +234,7 @@ def test_a_line_in_a_wing_makes_a_run_pay_again_where_it_shapes_a_result(module,
     before = [source_digest.code_digest.__wrapped__(one) for one in stages]
     edit = {module: read(module) + b"\nEDITED = 1\n"}
     monkeypatch.setattr(source_digest, "_source", lambda name: edit.get(name) or read(name))
-    for cached in (source_digest._findings, source_digest._tree):
+    for cached in (source_digest._summary, source_digest._tree):
         monkeypatch.setattr(source_digest, cached.__name__, cached.__wrapped__)
     after = [source_digest.code_digest.__wrapped__(one) for one in stages]
     assert (before[0] != after[0]) == pays and (pays or before == after)
@@ -270,7 +270,7 @@ def test_what_is_hashed_is_what_is_parsed(parsed, tmp_path, monkeypatch):
     source_digest._tree("edited_meanwhile")
     (tmp_path / "edited_meanwhile.py").write_text("X = 2\n")
     first = source_digest.module_digest("edited_meanwhile")
-    known = source_digest._known(tmp_path).findings
+    known = source_digest._known(tmp_path).summaries
     new = hashlib.sha256(f"{sys.version_info[:2]}\n".encode() + b"X = 2\n").hexdigest()
     assert new not in known and first in {one.digest for one in known.values()}
 
@@ -303,13 +303,13 @@ def test_a_home_that_cannot_be_written_to_costs_time_alone(parsed, tmp_path):
 def test_digests_out_of_use_do_not_pile_up(parsed, tmp_path, monkeypatch):
     digest, _ = parsed
     digest()
-    known = source_digest.FINDINGS.validate_json((tmp_path / source_digest.FILE).read_bytes())
-    others = {f"old-{number}": source_digest.SourceFindings("0", [], []) for number in range(10)}
+    known = source_digest.SUMMARIES.validate_json((tmp_path / source_digest.FILE).read_bytes())
+    others = {f"old-{number}": source_digest.SourceSummary("0", [], []) for number in range(10)}
     lost = dict(list(known.items())[1:])
-    (tmp_path / source_digest.FILE).write_bytes(source_digest.FINDINGS.dump_json({**lost, **others}))
+    (tmp_path / source_digest.FILE).write_bytes(source_digest.SUMMARIES.dump_json({**lost, **others}))
     monkeypatch.setattr(source_digest, "MOST_KNOWN", len(known))
     digest()
-    assert source_digest.FINDINGS.validate_json((tmp_path / source_digest.FILE).read_bytes()) == known
+    assert source_digest.SUMMARIES.validate_json((tmp_path / source_digest.FILE).read_bytes()) == known
 
 
 def test_modules_that_only_declare_hold_no_loop_and_no_tensor():

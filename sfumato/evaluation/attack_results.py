@@ -1,4 +1,4 @@
-"""Results of audits and of the copy check, as plain values that a record can hold without the libraries that compute them; INTERNAL."""
+"""Results of membership attacks and of the copy check, as plain values that a record can hold without the libraries that compute them; INTERNAL."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
