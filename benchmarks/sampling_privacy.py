@@ -92,7 +92,7 @@ class World:
 
         from artifacts.references import PublicImages, PublicModel
         from sfumato import sources
-        from sfumato.evaluation.scores import train_judge
+        from sfumato.evaluation.scores import train_reader
         from sfumato.images import to_unit
         from sfumato.progress import silent
         from sfumato.settings import resolve
@@ -115,7 +115,7 @@ class World:
         train, test = (sources.load("digits", sources.Reading(part=part)) for part in ("train", "test"))
         self.private = to_unit(train.pixels), torch.from_numpy(train.labels)
         self.test = to_unit(test.pixels), torch.from_numpy(test.labels)
-        self.judge = train_judge(*self.private, classes=len(self.facts.classes))
+        self.judge = train_reader(*self.private, classes=len(self.facts.classes))
 
     def planned(self, *changes):
         """Settings and plan."""

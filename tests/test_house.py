@@ -122,7 +122,7 @@ MASKS = {
     "sfumato/privacy/engine/repeating.py": "lets a network draw the same dropout masks twice; noise never comes from that state"
 }
 SEEDED = {
-    "sfumato/privacy/auditing/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
+    "sfumato/privacy/auditing/looks.py": "the seed of the reader, which adds no noise and whose scores are INTERNAL",
 }
 JUDGES = {
     "sfumato/privacy/auditing/looks.py": "measures",
@@ -500,7 +500,7 @@ BROKEN = [
     (no_method_name, "sfumato/x.py", "from sfumato.methods import rapid"),
     (no_method_name, "sfumato/methods/rapid.py", "from sfumato.methods.dp_sgd import plan"),
     (no_method_name, "tasks/x.py", "print('try `sfumato run dp-sgd` now')"),
-    (no_choice_by_scores, "sfumato/privacy/engine/dp_sgd.py", "from sfumato.evaluation.scores import judge"),
+    (no_choice_by_scores, "sfumato/privacy/engine/dp_sgd.py", "from sfumato.evaluation.scores import scores_of"),
     (no_choice_by_scores, "sfumato/training.py", "def f():\n    import sfumato.evaluation.fidelity"),
     (no_choice_by_scores, "sfumato/methods/x.py", "from sfumato.privacy.auditing import looks"),
     (no_choice_by_scores, "tasks/public.py", "from sfumato.evaluation import classifier, scores"),

@@ -1,4 +1,4 @@
-"""A small CNN for images: the features of fidelity, the judge of readability, and one of the classifiers of utility.
+"""A small CNN for images: the features of fidelity, the reader of readability, and one of the classifiers of utility.
 
 Convolutions halve the image down to 4 x 4 or less, GroupNorm keeps records independent of each other, the result is
 pooled to 2 x 2, and a hidden layer of 64 numbers feeds the classes. Those 64 numbers are the `features` in which

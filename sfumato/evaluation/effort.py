@@ -30,8 +30,8 @@ FEW = 2000
 """Images of the public model alone that are judged, at most: it knows no private class, and more teach nothing about it."""
 TEST_PART = 6
 """Training images per test image in a source with a test part of its own, about."""
-READERS = 2
-"""Networks of the small CNN's size that read a judged set: the judge, and the extractor of the distances."""
+READING_NETWORKS = 2
+"""Networks of the small CNN's size that read a judged set: the reader, and the extractor of the distances."""
 PASSES = 3
 """Readings of an image that cost what a training step does on it: one forward, and the way back as much as two."""
 
@@ -60,7 +60,7 @@ class Sizes:
 
 @functools.lru_cache
 def classifier_work(image: tuple[int, int, int], classes: int) -> Work:
-    """Work of the small CNN (judge, utility and two-sample test) for one image."""
+    """Work of the small CNN (reader, utility and two-sample test) for one image."""
     with without_numbers(image):
         return _work(Classifier(image[0], classes, side=max(image[1:])), image)
 
@@ -77,15 +77,15 @@ def _work(network: nn.Module, image: tuple[int, int, int]) -> Work:
 
 
 def judging_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str, Cost]) -> float:
-    """Seconds of judging sets of `judged` images each: the judge, classifiers taught by the sets, two-sample tests, distances."""
+    """Seconds of judging sets of `judged` images each: the reader, classifiers taught by the sets, two-sample tests, distances."""
     step = _step_seconds(sizes, sizes.image, table)
     seen = _seen_seconds(sizes, judged, step, table)
     full = seen + _taught_seconds(sizes, judged, step) + _papers_seconds(how, sizes, judged, table)
     brief = seen + _taught_seconds(sizes, judged, step)
     few = min(judged, FEW)
     alone = _seen_seconds(sizes, few, step, table) + _taught_seconds(sizes, few, step)
-    judge = default_steps(sizes.records) * step
-    return judge + sizes.full * full + sizes.brief * brief + alone + sizes.ceilings * seen
+    reader = default_steps(sizes.records) * step
+    return reader + sizes.full * full + sizes.brief * brief + alone + sizes.ceilings * seen
 
 
 def _step_seconds(sizes: Sizes, image: tuple[int, int, int], table: dict[str, Cost]) -> float:
@@ -94,11 +94,11 @@ def _step_seconds(sizes: Sizes, image: tuple[int, int, int], table: dict[str, Co
 
 
 def _seen_seconds(sizes: Sizes, judged: int, step: float, table: dict[str, Cost]) -> float:
-    """Seconds of a set's two-sample test, of reading it by the judge and the extractors, and of the distances."""
+    """Seconds of a set's two-sample test, of reading it by the reader and the extractors, and of the distances."""
     channels, height, width = sizes.image
     times = two_samples.fold(max(height, width))
     telling = _step_seconds(sizes, (channels, height // times, width // times), table)
-    reading = READERS * judged / BATCH_IMAGES * step / PASSES
+    reading = READING_NETWORKS * judged / BATCH_IMAGES * step / PASSES
     pairs = judged * (judged + sizes.test)
     return two_samples.STEPS * telling + reading + DISTANCE_SECONDS + pairs * PAIR_SECONDS
 

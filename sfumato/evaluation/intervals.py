@@ -4,7 +4,7 @@ A score that is a mean over images (accuracy, coverage, ...) gets the percentile
 Frechet distance and the Inception score of a resample are biased, since it repeats images; for them the resamples give
 the spread alone, and the interval is the score plus and minus 1.96 of it.
 
-Not covered: the spread between training seeds, judges and synthetic sets; for the neighbour scores, that the
+Not covered: the spread between training seeds, readers and synthetic sets; for the neighbour scores, that the
 neighbourhoods would move too.
 """
 

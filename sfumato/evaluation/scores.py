@@ -1,6 +1,6 @@
 """All scores of one image set in one frozen value, always measured against the same held-out real images.
 
-The judge is a CNN trained on the real training images; its answers say what is readable. The distances are measured in
+The reader is a CNN trained on the real training images; its answers say what is readable. The distances are measured in
 the features of an extractor that has seen none of them (`sfumato.evaluation.extractors`): a small CNN trained on public
 images, or Inception; every Scores value names it. Fidelity is measured against the real *test* images, so a set that
 repeats the training images gains nothing over the reference, which is those training images themselves. Several sets
@@ -10,7 +10,7 @@ Nothing is chosen by these numbers: no training stops, goes on or keeps its weig
 
 Label: a Scores value looks at private images without noise and is INTERNAL, as a whole and number by number.
 Not covered: published FIDs, even in Inception's features, are measured against training images; the spread between
-judges, seeds and draws of the images.
+readers, seeds and draws of the images.
 """
 
 import base64
@@ -63,7 +63,7 @@ class Scores(BaseModel):
     density: float = Field(ge=0)
     """How many real neighbourhoods hold an image of the set, on average, divided by k; may exceed 1."""
     readable: float | None = Field(ge=0, le=1)
-    """Share of images that the judge reads as the class they were drawn for; None where there is one class alone."""
+    """Share of images that the reader reads as the class they were drawn for; None where there is one class alone."""
     logistic: float | None = Field(ge=0, le=1)
     """Accuracy on the real test images of a logistic regression trained on the set; this and what follows are None where all its
     images are labelled as one class."""
@@ -107,7 +107,7 @@ class Scores(BaseModel):
     """Frechet distance to as many private *training* images, in the features of `frechet`: what published FIDs are. A set that repeats its
     training images comes near to 0 here, so that it says nothing of copies; None of real images, and in scores of earlier versions."""
     judge: float | None = Field(default=None, ge=0, le=1)
-    """Share of real test images that the judge itself reads rightly: what `readable` may reach."""
+    """Share of real test images that the reader itself reads rightly: what `readable` may reach."""
     intervals: dict[str, Interval]
     """95 % interval of each score that has one, by name (`sfumato.evaluation.intervals`)."""
     missing: dict[str, str] = {}
@@ -138,7 +138,7 @@ class Bench:
     features: Tensor
     """Features of the real test images, [n, d]."""
     classes: int
-    judge: Classifier
+    reader: Classifier
     extractor: FeatureReader
     how: Evaluation
     seed: int
@@ -147,8 +147,8 @@ class Bench:
     """Further features for Frechet distances, by the name of the score."""
     further_features: Mapping[str, Tensor]
     """Further features of the real test images, [n, d]."""
-    judge_reads: np.ndarray
-    """1 for each real test image that the judge reads rightly, else 0, [n]."""
+    reader_reads: np.ndarray
+    """1 for each real test image that the reader reads rightly, else 0, [n]."""
     train_features: Tensor | None = None
     """Features of private training images, [m, d]; None where nothing is compared with these."""
 
@@ -182,7 +182,7 @@ def make_bench(
     real_test: Tensor,
     labels: Tensor,
     *,
-    judge_model: Classifier,
+    reader: Classifier,
     extractor: FeatureReader,
     how: Evaluation,
     further: Mapping[str, Eyes] = MappingProxyType({}),
@@ -198,15 +198,13 @@ def make_bench(
     _enough(real_test, "real test images")
     read, _ = extractor.read(real_test)
     own = {name: eyes.read(real_test) for name, eyes in further.items()}
-    reads = _read_rightly(judge_model, real_test, labels)
-    classes = judge_model.head.out_features
+    reads = _read_rightly(reader, real_test, labels)
+    classes = reader.head.out_features
     train = None if trained_on is None else extractor.read(trained_on)[0]
-    return Bench(
-        real_test, labels, read, classes, judge_model, extractor, how, seed, device, further, own, reads, train
-    )
+    return Bench(real_test, labels, read, classes, reader, extractor, how, seed, device, further, own, reads, train)
 
 
-def judge(
+def scores_of(
     synthetic: Tensor, labels: Tensor, bench: Bench, *, repeats: bool = False, progress: Progress | None = None
 ) -> Scores:
     """All scores of images [n, c, h, w] in [-1, 1], n > 5, drawn for labels int64 [n]; INTERNAL.
@@ -217,7 +215,7 @@ def judge(
     utility.check_task(synthetic, labels, bench.images, bench.labels, classes=bench.classes)
     _enough(synthetic, "synthetic images")
     names, unread = _learners(synthetic, labels, bench.classes, bench.how)
-    steps = judging_steps(synthetic, labels, bench.classes, bench.how)
+    steps = scoring_steps(synthetic, labels, bench.classes, bench.how)
 
     def counted_from(offset: int) -> Progress:
         return lambda done, _: progress(offset + done, steps) if progress else None
@@ -235,8 +233,8 @@ def judge(
     )
 
 
-def judging_steps(images: Tensor, labels: Tensor, classes: int, how: Evaluation) -> int:
-    """Optimiser steps that `judge` takes for images [n, c, h, w] with labels int64 [n] of so many classes."""
+def scoring_steps(images: Tensor, labels: Tensor, classes: int, how: Evaluation) -> int:
+    """Optimiser steps that `scores_of` takes for images [n, c, h, w] with labels int64 [n] of so many classes."""
     names, _ = _learners(images, labels, classes, how)
     return utility.training_steps(names, len(images), how) + two_samples.STEPS
 
@@ -257,7 +255,7 @@ def ceiling(
     """Scores of real images after an autoencoder, images [n, c, h, w] in [-1, 1] and labels int64 [n]: the best scores that images
     drawn in its latents can reach; INTERNAL.
 
-    `readable` uses the held-out images, which the judge did not learn from; all other scores use the training part, since held-out
+    `readable` uses the held-out images, which the reader did not learn from; all other scores use the training part, since held-out
     images would be compared with themselves. No utility classifier learns from them.
     """
     read = _read(*test, bench)
@@ -296,14 +294,14 @@ def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarr
 
 
 def _read(images: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
-    """The scores of readability by the judge, or the reason why there are none."""
+    """The scores of readability by the reader, or the reason why there are none."""
     if bench.classes < 2:
         return ScoredSet({"readable": None}, missing={"readable": ONE_CLASS})
-    return _mean("readable", _read_rightly(bench.judge, images, labels), bench)
+    return _mean("readable", _read_rightly(bench.reader, images, labels), bench)
 
 
 def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
-    """Scores that need no training: readability by the judge, and distances in all features."""
+    """Scores that need no training: readability by the reader, and distances in all features."""
     drawn, probabilities = bench.extractor.read(synthetic)
     kid, error = kernel_distance(bench.features, drawn)
     score, table = inception_score(probabilities)
@@ -319,7 +317,7 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
         _shared("coverage", near.covered, bench),
         *(_mean(name, row, bench) for name, row in rows.items()),
         _read(synthetic, labels, bench),
-        *([_mean("judge", bench.judge_reads, bench)] if bench.classes > 1 else []),
+        *([_mean("judge", bench.reader_reads, bench)] if bench.classes > 1 else []),
         *(_frechet(*pair, bench) for pair in (("frechet", drawn, bench.features), *others)),
     )
 
@@ -374,7 +372,7 @@ def _enough(images: Tensor, name: str) -> None:
         raise BadInput(f"{name}: {len(images)} are too few to judge; give {NEIGHBOURS + 1} or more")
 
 
-def train_judge(
+def train_reader(
     real_train: Tensor,
     real_train_labels: Tensor,
     *,
@@ -383,5 +381,5 @@ def train_judge(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Classifier:
-    """The judging CNN, trained without privacy on real images [n, c, h, w] in [-1, 1]: INTERNAL, and may not leave."""
+    """The reader, a CNN trained without privacy on real images [n, c, h, w] in [-1, 1]: INTERNAL, and may not leave."""
     return train_classifier(real_train, real_train_labels, classes, seed=seed, device=device, progress=progress)

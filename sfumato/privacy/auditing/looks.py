@@ -32,7 +32,7 @@ from sfumato.sources import Inspection
 
 REAL = "real training images"
 """Name of the row to compare with: the private training images judged as if they were synthetic. Its `readable` flatters, since
-the judge learnt from these very images; `cnn` says how well they are read unseen."""
+the reader learnt from these very images; `cnn` says how well they are read unseen."""
 CEILING = "ceiling of the autoencoder"
 """Name of the row of real images that went through the autoencoder and back: nothing drawn in its latents can do better."""
 CANARY_ROUNDS = 100
@@ -85,7 +85,7 @@ def judged(
 ) -> Judged:
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
-    One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
+    One reader, trained on the private training images, says for all sets what is readable; distances are measured in the
     features of `extractor`, and those of `backbone` and in the latents of `codec` where there are any. The held-out images
     are read once. As many real images (`how.images`, or all where there are fewer) are judged too, and in latents the same
     after the autoencoder. `shown` held-out images of each class come back to be looked at. The sets named in `briefly`
@@ -106,7 +106,7 @@ def judged(
         steps = [
             default_steps(len(real)),
             *(
-                scores.judging_steps(*images, classes, fast if name in briefly else how)
+                scores.scoring_steps(*images, classes, fast if name in briefly else how)
                 for name, images in {**sets, REAL: best}.items()
             ),
             *([two_samples.STEPS] if codec != PIXELS else []),
@@ -115,9 +115,7 @@ def judged(
         bench = scores.make_bench(
             *held_out,
             trained_on=best[0],
-            judge_model=scores.train_judge(
-                real, labels, classes=classes, seed=seed, device=device, progress=next(parts)
-            ),
+            reader=scores.train_reader(real, labels, classes=classes, seed=seed, device=device, progress=next(parts)),
             extractor=extractor,
             how=how,
             further=further,
@@ -125,10 +123,12 @@ def judged(
             device=device,
         )
         rows = {
-            name: scores.judge(*images, replace(bench, how=fast) if name in briefly else bench, progress=next(parts))
+            name: scores.scores_of(
+                *images, replace(bench, how=fast) if name in briefly else bench, progress=next(parts)
+            )
             for name, images in sets.items()
         }
-        rows[REAL] = scores.judge(*best, bench, repeats=True, progress=next(parts))
+        rows[REAL] = scores.scores_of(*best, bench, repeats=True, progress=next(parts))
         if codec != PIXELS:
             again = [(_through(codec, x, device), y) for x, y in (best, held_out)]
             rows[CEILING] = scores.ceiling(again[0], again[1], bench, progress=next(parts))

@@ -8,7 +8,7 @@ from torch import Tensor
 from sfumato import sources
 from sfumato.evaluation.classifier import Classifier, classifier_of
 from sfumato.evaluation.extractors import FeatureReader, small_cnn
-from sfumato.evaluation.scores import train_judge
+from sfumato.evaluation.scores import train_reader
 
 
 class Digits(NamedTuple):
@@ -30,8 +30,8 @@ def digits() -> Digits:
 
 
 @pytest.fixture(scope="session")
-def judge_model(digits) -> Classifier:
-    return train_judge(digits.train, digits.train_labels, classes=10)
+def reader(digits) -> Classifier:
+    return train_reader(digits.train, digits.train_labels, classes=10)
 
 
 @pytest.fixture(scope="session")

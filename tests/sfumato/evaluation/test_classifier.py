@@ -11,8 +11,8 @@ def accuracy(model, images, labels):
     return float((predict(model, images).argmax(1) == labels).double().mean())
 
 
-def test_learns_the_real_digits(digits, judge_model):
-    assert accuracy(judge_model, digits.test, digits.test_labels) > 0.96
+def test_learns_the_real_digits(digits, reader):
+    assert accuracy(reader, digits.test, digits.test_labels) > 0.96
 
 
 def test_shuffled_labels_teach_nothing(digits):
@@ -21,23 +21,23 @@ def test_shuffled_labels_teach_nothing(digits):
     assert accuracy(model, digits.test, digits.test_labels) < 0.25
 
 
-def test_probabilities_and_features_have_the_promised_shapes(digits, judge_model):
-    probabilities, values = predict(judge_model, digits.test), features(judge_model, digits.test)
+def test_probabilities_and_features_have_the_promised_shapes(digits, reader):
+    probabilities, values = predict(reader, digits.test), features(reader, digits.test)
     assert probabilities.shape == (360, 10) and probabilities.dtype == torch.float32
     torch.testing.assert_close(probabilities.sum(1), torch.ones(360))
     assert values.shape == (360, classifier.FEATURES) and not values.requires_grad and not values.is_inference()
-    torch.testing.assert_close(judge_model.head(values).softmax(1), probabilities)
+    torch.testing.assert_close(reader.head(values).softmax(1), probabilities)
 
 
-def test_reading_in_pieces_changes_nothing(digits, judge_model, monkeypatch):
-    whole = predict(judge_model, digits.test[:50])
+def test_reading_in_pieces_changes_nothing(digits, reader, monkeypatch):
+    whole = predict(reader, digits.test[:50])
     monkeypatch.setattr(classifier, "READ_IMAGES", 7)
-    torch.testing.assert_close(predict(judge_model, digits.test[:50]), whole)
+    torch.testing.assert_close(predict(reader, digits.test[:50]), whole)
 
 
-def test_one_image_does_not_see_another(digits, judge_model):
-    alone = features(judge_model, digits.test[:1])
-    torch.testing.assert_close(features(judge_model, digits.test[:9])[:1], alone, rtol=1e-4, atol=1e-5)
+def test_one_image_does_not_see_another(digits, reader):
+    alone = features(reader, digits.test[:1])
+    torch.testing.assert_close(features(reader, digits.test[:9])[:1], alone, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

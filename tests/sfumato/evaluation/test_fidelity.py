@@ -237,9 +237,9 @@ def test_a_collapsed_set_is_precise_and_covers_little():
     assert not neighbours(real, real + 100).covered.any()
 
 
-def test_fidelity_tells_real_digits_from_noise(digits, judge_model):
+def test_fidelity_tells_real_digits_from_noise(digits, reader):
     real, other, noise = (
-        features(judge_model, images)
+        features(reader, images)
         for images in (
             digits.test,
             digits.train,

@@ -11,7 +11,7 @@ from sfumato.evaluation import extractors, intervals
 from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
 from sfumato.evaluation.extractors import FeatureReader, cnn_name
 from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
-from sfumato.evaluation.scores import Bench, Scores, ceiling, judge, make_bench, packed, unpacked
+from sfumato.evaluation.scores import Bench, Scores, ceiling, make_bench, packed, scores_of, unpacked
 from sfumato.evaluation.two_samples import STEPS
 from sfumato.evaluation.utility import ELEVEN, TEN, answers, training_steps
 
@@ -19,21 +19,21 @@ QUICK = Evaluation(features="cnn", resamples=20)
 
 
 @pytest.fixture(scope="module")
-def bench(digits, judge_model, eyes) -> Bench:
-    return make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK)
+def bench(digits, reader, eyes) -> Bench:
+    return make_bench(digits.test, digits.test_labels, reader=reader, extractor=eyes, how=QUICK)
 
 
 @pytest.fixture(scope="module")
 def reference_scores(digits, bench) -> Scores:
-    return judge(digits.train, digits.train_labels, bench)
+    return scores_of(digits.train, digits.train_labels, bench)
 
 
-def test_reference_is_what_real_images_score(reference_scores, digits, judge_model, public_model):
+def test_reference_is_what_real_images_score(reference_scores, digits, reader, public_model):
     scores, train, test = reference_scores, features(public_model, digits.train), features(public_model, digits.test)
     near = neighbours(test, train)
     assert scores.frechet == frechet_distance(test, train) and scores.kid == kernel_distance(test, train)[0]
     assert [scores.coverage, scores.recall, scores.precision, scores.density] == [rows.mean() for rows in near]
-    read = predict(judge_model, digits.train).argmax(1)
+    read = predict(reader, digits.train).argmax(1)
     assert scores.readable == (read == digits.train_labels).double().mean()
     ((_, right, _),) = answers(("logistic",), *digits, how=QUICK)
     assert scores.logistic == right.double().mean() and scores.images == 1437
@@ -53,7 +53,7 @@ def test_every_number_that_is_shown_has_an_interval_around_it(reference_scores):
 def test_worse_images_score_worse_and_all_steps_are_counted(digits, bench, reference_scores):
     generator, heard = torch.Generator().manual_seed(0), []
     images = (digits.train[:300] + 0.8 * torch.randn(300, 1, 8, 8, generator=generator)).clamp(-1, 1)
-    scores = judge(images, digits.train_labels[:300], bench, progress=lambda *step: heard.append(step))
+    scores = scores_of(images, digits.train_labels[:300], bench, progress=lambda *step: heard.append(step))
     total = default_steps(300) + STEPS
     assert heard == [*((step, total) for step in range(len(heard) - 1)), (total, total)]
     assert len(heard) > default_steps(300), "telling apart comes last, and may end early"
@@ -64,21 +64,19 @@ def test_worse_images_score_worse_and_all_steps_are_counted(digits, bench, refer
 
 @pytest.mark.usefixtures("quick_judges")
 def test_a_set_of_the_test_images_is_at_no_distance(digits, bench):
-    scores = judge(digits.test, digits.test_labels, bench)
+    scores = scores_of(digits.test, digits.test_labels, bench)
     assert scores.readable > 0.96
     assert scores.frechet == pytest.approx(0, abs=1e-6) and scores.coverage == 1 and scores.images == 360
 
 
 @pytest.mark.usefixtures("quick_judges")
 @pytest.mark.parametrize("few", ["synthetic images", "real test images"])
-def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digits, judge_model, eyes, few):
+def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digits, reader, eyes, few):
     for count in (FEATURES, FEATURES + 1):
         synthetic, real = (count, 360) if few.startswith("synthetic") else (300, count)
         how = QUICK.model_copy(update={"resamples": 20})
-        bench = make_bench(
-            digits.test[:real], digits.test_labels[:real], judge_model=judge_model, extractor=eyes, how=how
-        )
-        scores = judge(digits.train[:synthetic], digits.train_labels[:synthetic], bench)
+        bench = make_bench(digits.test[:real], digits.test_labels[:real], reader=reader, extractor=eyes, how=how)
+        scores = scores_of(digits.train[:synthetic], digits.train_labels[:synthetic], bench)
         if count > FEATURES:
             assert scores.frechet >= 0 and "frechet" in scores.intervals and scores.missing == {}
         else:
@@ -91,15 +89,15 @@ def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digi
 @pytest.mark.usefixtures("quick_judges")
 def test_wide_features_have_a_distance_and_no_interval(digits, bench, monkeypatch):
     monkeypatch.setattr(intervals, "WIDEST", FEATURES - 1)
-    scores = judge(digits.train[:100], digits.train_labels[:100], bench)
+    scores = scores_of(digits.train[:100], digits.train_labels[:100], bench)
     assert scores.frechet > 0 and "frechet" not in scores.intervals and "kid" in scores.intervals
 
 
-def test_all_classifiers_on_grey_images_of_8x8(digits, judge_model, eyes):
+def test_all_classifiers_on_grey_images_of_8x8(digits, reader, eyes):
     how = Evaluation(features="cnn", classifiers="all", resamples=20, epochs=20, scikit_images=200)
-    bench, heard = make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=how), []
+    bench, heard = make_bench(digits.test, digits.test_labels, reader=reader, extractor=eyes, how=how), []
     task = (digits.train[:600], digits.train_labels[:600])
-    scores = judge(*task, bench, progress=lambda *step: heard.append(step))
+    scores = scores_of(*task, bench, progress=lambda *step: heard.append(step))
     assert heard[-1] == (training_steps(("cnn", "mlp"), 600, how) + STEPS,) * 2
     assert list(scores.scikit) == list(ELEVEN) and scores.scikit["logistic"] == scores.logistic
     assert scores.eleven == pytest.approx(sum(scores.scikit.values()) / 11)
@@ -131,9 +129,9 @@ def test_real_images_are_the_floor_of_what_is_told_apart(reference_scores):
 
 
 @pytest.mark.usefixtures("quick_judges")
-def test_published_distances_are_to_the_training_images(digits, judge_model, eyes):
+def test_published_distances_are_to_the_training_images(digits, reader, eyes):
     bench = make_bench(
-        digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK, trained_on=digits.train
+        digits.test, digits.test_labels, reader=reader, extractor=eyes, how=QUICK, trained_on=digits.train
     )
     copies = ceiling((digits.train, digits.train_labels), (digits.test, digits.test_labels), bench)
     assert copies.frechet_train == pytest.approx(0, abs=1e-3) and copies.frechet > 0.1
@@ -142,13 +140,11 @@ def test_published_distances_are_to_the_training_images(digits, judge_model, eye
     assert half.frechet_train == pytest.approx(frechet_distance(*read)) and "frechet_train" in half.intervals
 
 
-def test_further_distances_are_measured_in_latents_and_in_the_backbone(digits, judge_model, eyes):
+def test_further_distances_are_measured_in_latents_and_in_the_backbone(digits, reader, eyes):
     halves = extractors.latents(lambda x: F.avg_pool2d(x, 2), "cpu")
     backbone = extractors.backbone(lambda x, directions: x.flatten(1)[:, :directions], "cpu")
     further = {"frechet_latents": halves, "frechet_backbone": backbone}
-    bench = make_bench(
-        digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK, further=further
-    )
+    bench = make_bench(digits.test, digits.test_labels, reader=reader, extractor=eyes, how=QUICK, further=further)
     pair = (digits.train[:200], digits.train_labels[:200]), (digits.test, digits.test_labels)
     result = ceiling(*pair, bench)
     small = [F.avg_pool2d(x, 2).flatten(1) for x in (digits.test, digits.train[:200])]
@@ -189,29 +185,29 @@ def test_says_no_before_any_training(digits, bench, change, message):
         raise AssertionError("work started")
 
     with pytest.raises(BadInput, match=message):
-        judge(*change(digits.train, digits.train_labels), bench, progress=never)
+        scores_of(*change(digits.train, digits.train_labels), bench, progress=never)
 
 
 def test_of_a_single_class_there_is_no_accuracy_and_all_else(digits, bench):
     """Images that bring their own labels may all bring the same one; that must not end a run which is paid for."""
-    scores = judge(digits.train, digits.train_labels * 0 + 3, bench)
+    scores = scores_of(digits.train, digits.train_labels * 0 + 3, bench)
     assert scores.logistic is None and scores.cnn is None and "labelled as class 3" in scores.missing["cnn"]
     assert 0.05 < scores.readable < 0.15 and scores.coverage > 0.9 and "cnn" not in scores.intervals
 
 
-def test_refuses_too_few_real_images(digits, judge_model, eyes):
+def test_refuses_too_few_real_images(digits, reader, eyes):
     with pytest.raises(BadInput, match="real test images: 5 are too few to judge; give 6 or more"):
-        make_bench(digits.test[:5], digits.test_labels[:5], judge_model=judge_model, extractor=eyes, how=QUICK)
+        make_bench(digits.test[:5], digits.test_labels[:5], reader=reader, extractor=eyes, how=QUICK)
 
 
 @pytest.mark.usefixtures("quick_judges")
-def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, judge_model):
+def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, reader):
     def read(images):
         return images.flatten(1), torch.full((len(images), 3), 1 / 3)
 
     pixels = FeatureReader("bare pixels", 64, read)
-    bench = make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=pixels, how=QUICK)
-    scores = judge(digits.train, digits.train_labels, bench)
+    bench = make_bench(digits.test, digits.test_labels, reader=reader, extractor=pixels, how=QUICK)
+    scores = scores_of(digits.train, digits.train_labels, bench)
     assert scores.feature_extractor == "bare pixels" and scores.inception_score == pytest.approx(1)
     assert scores.frechet == frechet_distance(digits.test.flatten(1), digits.train.flatten(1))
     assert scores.readable > 0.99

@@ -1,4 +1,4 @@
-"""Judging: two looks that are written down, everything INTERNAL, one judge for all sets."""
+"""Judging: two looks that are written down, everything INTERNAL, one reader for all sets."""
 
 import itertools
 
@@ -30,24 +30,24 @@ def ledger(tmp_path):
         yield opened
 
 
-def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
+def test_judging_is_two_looks_and_one_reader(ledger, monkeypatch):
     trained, made, requested = [], [], []
 
-    def train_judge(x, y, **others):
+    def train_reader(x, y, **others):
         trained.append((x, y))
-        return "the judge"
+        return "the reader"
 
     def make_bench(x, y, **others):
-        made.append((len(x), len(y), others["judge_model"], others["extractor"], others["how"]))
+        made.append((len(x), len(y), others["reader"], others["extractor"], others["how"]))
         return "the bench"
 
-    def judge(x, y, bench, **others):
+    def scores_of(x, y, bench, **others):
         requested.append((len(x), len(y), bench))
         return f"row of {len(x)}"
 
-    monkeypatch.setattr(scores, "train_judge", train_judge)
+    monkeypatch.setattr(scores, "train_reader", train_reader)
     monkeypatch.setattr(scores, "make_bench", make_bench)
-    monkeypatch.setattr(scores, "judge", judge)
+    monkeypatch.setattr(scores, "scores_of", scores_of)
     access = Access(
         ledger=ledger, private=DIGITS, run="r", stage="evaluation", purpose="judge", code_version="0",
         relation="add_remove", delta=1e-5,
@@ -62,7 +62,7 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
     assert result.real.labels.tolist() == [label for label in range(10) for _ in range(2)]
     assert np.array_equal(result.real.pixels[0], test.pixels[test.labels == 0][0])
     assert (
-        made == [(360, 360, "the judge", "public eyes", Evaluation())]
+        made == [(360, 360, "the reader", "public eyes", Evaluation())]
         and [bench for *_, bench in requested] == ["the bench"] * 3
     )
     ((x, y),) = trained
@@ -89,9 +89,9 @@ def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypat
         requested["further"] = others["further"]
         return "the bench"
 
-    monkeypatch.setattr(scores, "train_judge", lambda *_, **__: "the judge")
+    monkeypatch.setattr(scores, "train_reader", lambda *_, **__: "the reader")
     monkeypatch.setattr(scores, "make_bench", make_bench)
-    monkeypatch.setattr(scores, "judge", lambda *_, **__: "a row")
+    monkeypatch.setattr(scores, "scores_of", lambda *_, **__: "a row")
     monkeypatch.setattr(scores, "ceiling", ceiling)
     how = {"classes": 10, "extractor": "eyes", "how": Evaluation(images=20), "seed": 0, "device": torch.device("cpu")}
     result = judged(access_to(ledger), {}, **how, shown=1, codec=Halved())
@@ -103,7 +103,7 @@ def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypat
     assert torch.equal(test, blocks), "in the grey levels of a stored image"
 
 
-def test_one_bar_counts_the_judge_and_all_sets(ledger, monkeypatch):
+def test_one_bar_counts_the_reader_and_all_sets(ledger, monkeypatch):
     images = door.read(DIGITS, "train")
     sets = {name: (to_unit(images.pixels), torch.as_tensor(images.labels)) for name in ("a", "b")}
     nine_pixels = FeatureReader("nine pixels", 9, lambda x: (x.flatten(1)[:, :9], torch.ones(len(x), 10) / 10))
@@ -115,7 +115,7 @@ def test_one_bar_counts_the_judge_and_all_sets(ledger, monkeypatch):
     )  # fmt: skip
     done, totals = zip(*heard, strict=True)
     assert set(totals) == {100} and list(done) == sorted(done), "its steps would tell how many records there are"
-    assert len(heard) > 4 * default_steps(50), "steps of the judge and of all sets are heard"
+    assert len(heard) > 4 * default_steps(50), "steps of the reader and of all sets are heard"
     assert done.index(100) == len(done) - 1, "the bar is full when the last set is judged, and no sooner"
 
 
