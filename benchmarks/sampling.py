@@ -98,7 +98,7 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     from flows.private_half import terms
     from flows.public_half import load_images, train_eyes
     from sfumato.preflight import private_set
-    from tasks import checks, release
+    from tasks import checks, evaluation, generation
     from tasks.inputs import FeatureSpaces, Inputs
     from tasks.runtime.artifact import RunContext, device_of
     from tasks.runtime.run import Journal
@@ -118,12 +118,12 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
             seeded = recipe.model_copy(update={"seed": seed})
             note = f"{name}, draw {seed}"
             inputs = Inputs(settings=seeded, facts=plan.facts, **made)
-            drawn = book.stage(release.generate, paid=True, note=note)(inputs, images, any_way.machine)
+            drawn = book.stage(generation.generate, paid=True, note=note)(inputs, images, any_way.machine)
             sets[f"way {number} draw {seed}"] = drawn
     how = any_way.evaluation.model_copy(update={"images": images})
     eyes = FeatureSpaces(classifier=train_eyes(any_way, load_images(any_way, plan, book), book))
-    judged = release.JudgedSets(sets=sets)
-    scores = judgement(book.stage(release.evaluate)(order, judged, eyes, plan.facts, how, any_way.seed))
+    judged = evaluation.JudgedSets(sets=sets)
+    scores = judgement(book.stage(evaluation.evaluate)(order, judged, eyes, plan.facts, how, any_way.seed))
     return {name: [scores[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
 
 

@@ -21,7 +21,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.ledger.decisions import APPROVED, REFUSED
 from sfumato.settings import release_from, release_of
 from tasks.approval import Ruling, decide, releasable
-from tasks.release import report_for_prefect
+from tasks.reporting import report_for_prefect
 from tasks.runtime.environment import configure
 from tasks.runtime.heartbeat import attended, named
 

@@ -66,11 +66,15 @@ from sfumato.settings import Settings
 from tasks import (
     audit,
     checks,
+    evaluation,
+    generation,
     rehearsal,
     release,
+    reporting,
     selection,
 )
 from tasks.editions import next_edition
+from tasks.evaluation import JudgedSets
 from tasks.inputs import (
     ClusterSearch,
     FeatureSpaces,
@@ -84,7 +88,6 @@ from tasks.inputs import (
 )
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
 from tasks.record import Finished, baseline_settings, conclude, pages_of
-from tasks.release import JudgedSets
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.progress import log_line
@@ -208,8 +211,8 @@ def _carry_out(run: PlannedRun, wishes: Wishes, journal: Journal) -> RunRecord:
         autoencoder=parts.autoencoder,
         backbone=backbone_of(settings, public_images, judge, journal),
     )
-    nearest = journal.stage(release.find_nearest)(samples, public_images, eyes, settings.machine)
-    scores = journal.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
+    nearest = journal.stage(evaluation.find_nearest)(samples, public_images, eyes, settings.machine)
+    scores = journal.stage(evaluation.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
     copies = journal.stage(audit.check_copies)(look, samples)
     made = Finished(
         public=parts,
@@ -250,8 +253,8 @@ class Bearing:
 def show_in_ui(record: RunRecord) -> None:
     """The statement in the log of the flow run, and the report that may leave as a Markdown artifact (in every run, cached stages or not)."""
     log_line(f"{statement(record)} Published: {record.published or f'not yet, sfumato publish {record.run}'}")
-    page = release.report_for_prefect(record, pages_of(record))
-    with release.telling(record, "Prefect"):
+    page = reporting.report_for_prefect(record, pages_of(record))
+    with reporting.telling(record, "Prefect"):
         create_markdown_artifact(page, key="report", description=record.run)
 
 
@@ -345,11 +348,13 @@ def draw(drawing: Drawing, inputs: Inputs) -> tuple[Samples, dict[str, Samples]]
         drawn = draw_unjudged(drawing, inputs, images, description, judge)
     else:
         drawn = draw_unjudged(drawing, inputs, images, None)
-    agreeing = journal.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
-    beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
+    agreeing = journal.stage(generation.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
+    beside = {AGREEING: agreeing} if generation.comparable(agreeing) else {}
     if use == GUIDE or use == "none":
         return drawn, beside
-    samples = journal.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, description)
+    samples = journal.stage(generation.judge_images, paid=True, note=use)(
+        drawn, judge, wanted, use, machine, description
+    )
     return samples, {AS_DRAWN: drawn} | beside
 
 
@@ -361,10 +366,10 @@ def draw_unjudged(
     counts = drawing.trained.counts
     if (events := plan.events(STAGE_DRAWING)) and not plan.prototypes:
         wanted = Wanted(generation=inputs.settings.generation, facts=plan.facts, images=images, counts=counts)
-        return journal.stage(release.generate_privately, paid=True)(
+        return journal.stage(generation.generate_privately, paid=True)(
             drawing.order, events, inputs, wanted, description=description
         )
-    return journal.stage(release.generate, paid=True)(inputs, images, machine, counts, guide, description)
+    return journal.stage(generation.generate, paid=True)(inputs, images, machine, counts, guide, description)
 
 
 def settle_points(drawing: Drawing) -> Inputs:
@@ -374,7 +379,7 @@ def settle_points(drawing: Drawing) -> Inputs:
     if plan.prototypes:
         before = before_drawing(inputs.settings)
         wanted = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
-        prototypes = journal.stage(release.generate_privately, paid=True, note="prototypes")(
+        prototypes = journal.stage(generation.generate_privately, paid=True, note="prototypes")(
             drawing.order,
             plan.events(STAGE_DRAWING),
             inputs.model_copy(update={"settings": before, "matching": None}),
@@ -422,7 +427,7 @@ def draw_unmatched(drawing: Drawing, inputs: Inputs) -> dict[str, Samples]:
         return {}
     images = min(settings.evaluation.images, settings.generation.images, FEW)
     unmoved = inputs.model_copy(update={"matching": None})
-    draw_these = drawing.journal.stage(release.generate, note=UNMATCHED)
+    draw_these = drawing.journal.stage(generation.generate, note=UNMATCHED)
     return {UNMATCHED: draw_these(unmoved, images, settings.machine, drawing.trained.counts)}
 
 
@@ -434,7 +439,7 @@ def draw_averages(drawing: Drawing) -> dict[str, Samples]:
     images, inputs = min(settings.evaluation.images, settings.generation.images), drawn_from(drawing)
     names = {decay: f"moving average {decay:g}" for decay in plan.fine_tuning.averages}
     return {
-        name: drawing.journal.stage(release.generate, note=name)(
+        name: drawing.journal.stage(generation.generate, note=name)(
             inputs.model_copy(update={"average": decay}), images, settings.machine, drawing.trained.counts
         )
         for decay, name in names.items()
@@ -477,10 +482,10 @@ def compare(
     inputs = Inputs(settings=plain, facts=plan.facts, public=alone)
     sets = {}
     if has_public_model(settings):
-        sets[PUBLIC_ONLY] = journal.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)
+        sets[PUBLIC_ONLY] = journal.stage(generation.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)
     if other := baseline_settings(settings):
         trained = pay(other, plan_comparison(other, plan.facts), alone, look, journal)
         recipe = other.only("schedule", "method", "generation", "seed")
         inputs = inputs.model_copy(update={"settings": recipe, "tuned": trained.tuned})
-        sets[BASELINE] = journal.stage(release.generate, note=BASELINE)(inputs, images, machine, counts)
+        sets[BASELINE] = journal.stage(generation.generate, note=BASELINE)(inputs, images, machine, counts)
     return sets

@@ -13,7 +13,8 @@ from sfumato.errors import BadInput
 from sfumato.privacy.ledger.decisions import APPROVED, Decision, Verdict
 from sfumato.privacy.ledger.signing import SHOWN_LETTERS, Signer
 from sfumato.settings import release_of
-from tasks.release import accepted, write_up
+from tasks.release import accepted
+from tasks.reporting import write_up
 from tasks.runtime.environment import now, where
 
 

@@ -55,7 +55,8 @@ from sfumato.privacy.auditing import canaries, games, looks, query_games, white_
 from sfumato.privacy.auditing.findings import AGAINST_QUERIES, AGAINST_SAMPLER, Audit
 from sfumato.privacy.ledger.ledger import Check
 from tasks.inputs import Inputs, PrivateParts, PublicParts, load_parts
-from tasks.release import model_name, show_run, telling, write_up
+from tasks.release import model_name
+from tasks.reporting import show_run, telling, write_up
 from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where

@@ -29,7 +29,7 @@ from sfumato.methods.plan import STAGE_RATES
 from sfumato.settings import Settings
 from tasks.inputs import PublicParts
 from tasks.planning import PlannedRun
-from tasks.release import finish
+from tasks.reporting import finish
 from tasks.runtime.environment import account, mlflow_pages, where
 from tasks.runtime.run import Journal
 

@@ -130,7 +130,7 @@ JUDGES = {
     "sfumato/privacy/auditing/data_profile.py": "measures how near private images lie to each other",
     "sfumato/preflight.py": "says what is too little to measure",
     "sfumato/recipe/estimate.py": "counts how long judging takes, and sees no score",
-    "tasks/release.py": "keeps what was measured, after the last image is drawn",
+    "tasks/evaluation.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
     "tasks/data_profile.py": "keeps what was measured before any run",
     "tasks/record.py": "writes it down",
@@ -662,7 +662,7 @@ def test_tests_can_be_read_in_one_go_too():
 def test_only_a_priced_drawing_leaves_its_members_behind():
     """What stands behind an artifact hands no label on, so nothing but the drawing that pays may ask for that."""
     asking = {file.path for file in tree() if re.search(r"\bbehind=|\"behind\":", file.text)}
-    assert asking == {"artifacts/store.py", "tasks/runtime/artifact.py", "tasks/release.py"}
-    release = next(file for file in tree() if file.path == "tasks/release.py")
-    users = [node.name for node in release.tree.body if "behind" in ast.unparse(node) and hasattr(node, "name")]
+    assert asking == {"artifacts/store.py", "tasks/runtime/artifact.py", "tasks/generation.py"}
+    drawing = next(file for file in tree() if file.path == "tasks/generation.py")
+    users = [node.name for node in drawing.tree.body if "behind" in ast.unparse(node) and hasattr(node, "name")]
     assert users == ["generate_privately"]

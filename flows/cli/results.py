@@ -40,7 +40,7 @@ def report(run: RunName = "latest") -> None:
     from artifacts.reports.run import INTERNAL_REPORT, REPORT
 
     place = configure()
-    from tasks.release import write_up
+    from tasks.reporting import write_up
 
     record = load_record(place.runs, run)
     write_up(record)

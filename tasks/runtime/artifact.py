@@ -50,7 +50,7 @@ class Draft(Generic[Kind]):
     metrics: dict[str, float] = field(default_factory=dict)
     series: dict[str, Sequence[float]] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
-    """Pictures of the result that MLflow should show; of what was paid for they wait for the gate (`tasks.release.show_run`)."""
+    """Pictures of the result that MLflow should show; of what was paid for they wait for the gate (`tasks.reporting.show_run`)."""
     payment: Payment | None = None
     """The payment to commit under the address of the result, once it is stored."""
     stored: Kind | None = None

@@ -21,7 +21,8 @@ from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.privacy.ledger.chain import canonical
 from sfumato.privacy.ledger.ledger import entry_label
 from tasks import release
-from tasks.release import publish_run, report_for_prefect
+from tasks.release import publish_run
+from tasks.reporting import report_for_prefect
 from tasks.runtime.environment import configure
 from tests.examples import SPENT, home_at, keep_samples, make_plan, paid_record, picture_set, reserve
 

@@ -26,7 +26,7 @@ from sfumato.privacy.auditing.looks import REAL
 from sfumato.privacy.door import PrivateSet
 from tasks import checks
 from tasks.planning import Wishes
-from tasks.release import report_for_prefect
+from tasks.reporting import report_for_prefect
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.server import embedded

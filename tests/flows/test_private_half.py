@@ -12,7 +12,7 @@ from artifacts.references import (
 )
 from flows.private_half import BASELINE, terms
 from flows.synthesize import PUBLIC_ONLY, run_plan
-from tasks import central, embedding, evolution, private, public, release
+from tasks import central, embedding, evolution, generation, private, public
 from tasks.runtime.caching import canonical
 from tests.flows.journal import OF_A_WANTED_CLASS, QUERIED, made, planned, stages
 
@@ -26,7 +26,7 @@ def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
     assert stages(book) == ["load-public", "check", "pretrain", "train-classifier", "rehearse", *members, *drawn]
     trained = book.of(private.train_member)
     assert [one.given.shard for one in trained] == [0, 1, 2] and not any(one.paid for one in trained)
-    (drawing,) = book.of(release.generate_privately)
+    (drawing,) = book.of(generation.generate_privately)
     paid = drawing.given
     assert drawing.paid and paid.events == plan.events("drawing") and paid.wanted.images == plan.generation.images
     assert len(paid.inputs.members) == 3 and not paid.order.terms.comparison
@@ -84,10 +84,10 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     in_terms = counted.given.order.terms
     assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
     assert in_terms.following == tuple(spend.event for spend in plan.spends[1:]), "the budget must bear the rest"
-    paying = [private.take_votes, private.fine_tune, evolution.vote, embedding.embed, release.generate_privately]
+    paying = [private.take_votes, private.fine_tune, evolution.vote, embedding.embed, generation.generate_privately]
     first = next(n for n, one in enumerate(book.calls) if one.stage is private.count_classes)
     assert all(n > first for n, one in enumerate(book.calls) if one.stage in paying)
-    drawn, own = book.of(release.generate), book.of(release.generate_privately)
+    drawn, own = book.of(generation.generate), book.of(generation.generate_privately)
     counts = own[0].given.wanted.counts if own else drawn[0].given.counts
     assert isinstance(counts, ClassCounts)
     assert all(one.given.counts is None for one in drawn if one.note == PUBLIC_ONLY)
@@ -117,14 +117,14 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
         private.train_member,
         evolution.vote,
         embedding.embed,
-        release.generate_privately,
+        generation.generate_privately,
     ]
     standing = [one for stage in stages for one in book.of(stage) if one.note != BASELINE]
     refs = [one.given.inputs.moments for one in standing]
     refs += [one.given.moments for one in book.of(private.noise_once)]
-    refs += [one.given.inputs.moments for one in book.of(release.generate) if not one.note]
+    refs += [one.given.inputs.moments for one in book.of(generation.generate) if not one.note]
     assert refs and {type(ref) for ref in refs} == {ClassMoments} and len({ref.digest for ref in refs}) == 1
-    others = [one.given.inputs for one in book.of(release.generate) if one.note in (PUBLIC_ONLY, BASELINE)]
+    others = [one.given.inputs for one in book.of(generation.generate) if one.note in (PUBLIC_ONLY, BASELINE)]
     assert others and all(inputs.moments is None for inputs in others), "plain DP-SGD is compared with, unaligned"
 
 
@@ -156,7 +156,7 @@ def test_central_images_are_summed_before_all_else_and_private_training_begins_w
     ],
 )
 def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_it(book, monkeypatch, method, last):
-    monkeypatch.setattr(release, "comparable", lambda samples: False)
+    monkeypatch.setattr(generation, "comparable", lambda samples: False)
     shared = ["selection.classes=8", "generation.classes=queried", "judge.use=weigh", "judge.share=0.1"]
     plan = (run := planned(method, *shared, "matching.share=0.2", "matching.frequencies=50", *last.split())).plan
     run_plan(run)

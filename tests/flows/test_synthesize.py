@@ -26,7 +26,7 @@ from sfumato.config import Matching
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.privacy.ledger.chain import is_there
-from tasks import checks, planning, private, public, rehearsal, release, selection
+from tasks import checks, evaluation, generation, planning, private, public, rehearsal, selection
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
@@ -110,7 +110,7 @@ def test_votes_of_a_method_without_a_base_compare_with_the_images_which_no_drawi
     run_plan(planned(BASELINE_METHOD, "method.votes=true"))
     (loaded,), (requested,) = (book.of(stage) for stage in (public.load_public, private.take_votes))
     assert loaded and requested.given.inputs.public.images == PublicImages(digest=f"{1:064d}", label="PUBLIC")
-    own, *_ = book.of(release.generate)
+    own, *_ = book.of(generation.generate)
     assert own.given.inputs.public.images is None and own.given.inputs.votes
 
 
@@ -147,7 +147,7 @@ def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     coder = PublicAutoencoder(digest=f"{stages(book).index('train-autoencoder') + 1:064d}", label="PUBLIC")
     for stage in (public.pretrain, public.train_extractor, public.build_knowledge_base):
         assert all((one.given.public.images, one.given.public.autoencoder) == (images, coder) for one in book.of(stage))
-    for stage in (private.take_votes, private.fine_tune, private.train_member, release.generate):
+    for stage in (private.take_votes, private.fine_tune, private.train_member, generation.generate):
         assert all(one.given.inputs.public.autoencoder == coder for one in book.of(stage))
 
 
@@ -161,7 +161,7 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     assert [one.paid for one in tuned] == [*own, False][: len(tuned)]
     assert [one.given.order.terms.comparison for one in tuned] == [*([False] * len(own)), True][: len(tuned)]
     assert all(one.given.event == plan.spends[-1].event for one in tuned[: len(own)])
-    first, *others = book.of(release.generate_privately) + book.of(release.generate)
+    first, *others = book.of(generation.generate_privately) + book.of(generation.generate)
     assert first.paid and not any(one.paid for one in others)
 
 
@@ -171,8 +171,8 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
     for images in (50, 500):
         again = ["method.members=3", "method.key=two", "method.prototypes=2", f"generation.images={images}"]
         run_plan(planned("dp-ensemble", *again, f"generation.redraw={images / 1000}"))
-        (first,) = book.of(release.generate_privately)
-        from_them, public_alone = book.of(release.generate)
+        (first,) = book.of(generation.generate_privately)
+        from_them, public_alone = book.of(generation.generate)
         assert first.paid and first.given.prototypes is True and first.given.wanted.images == 20
         assert from_them.given.inputs.prototypes is not None and from_them.given.images == images and from_them.paid
         assert public_alone.given.inputs.prototypes is None
@@ -185,13 +185,13 @@ def test_what_is_drawn_from_prototypes_moves_and_they_do_not(book):
     """An image that is drawn besides, so that its class can move together, would be paid for too."""
     several = ["method.members=3", "method.prototypes=2", "matching.share=0.2", "matching.frequencies=50"]
     run_plan(planned("dp-ensemble", "method.key=two", "method.radius=0.01", *several))
-    (first,), (drawn, *others) = book.of(release.generate_privately), book.of(release.generate)
+    (first,), (drawn, *others) = book.of(generation.generate_privately), book.of(generation.generate)
     assert first.given.inputs.matching is None and first.given.inputs.settings.matching == Matching()
     assert drawn.given.inputs.matching is not None and drawn.given.inputs.settings.matching.share == 0.2
     assert not any(one.given.inputs.matching for one in others)
     unmoved = next(one.given.inputs for one in others if one.given.inputs.prototypes)
     assert unmoved == drawn.given.inputs.model_copy(update={"matching": None}), "the same points, not moved"
-    (scored,) = book.of(release.evaluate)
+    (scored,) = book.of(evaluation.evaluate)
     assert list(scored.given.judged.sets)[:2] == [SYNTHETIC, UNMATCHED]
 
 
@@ -201,8 +201,8 @@ def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):
     for images, branch in ((50, 50), (500, 60)):
         again = ["method.pay=class", "method.trajectories=2", f"generation.images={images}", f"method.branch={branch}"]
         run_plan(planned("empirical-denoiser", *again))
-        (first,) = book.of(release.generate_privately)
-        from_them = book.of(release.generate)[0].given
+        (first,) = book.of(generation.generate_privately)
+        from_them = book.of(generation.generate)[0].given
         assert first.paid and first.given.prototypes is True and first.given.wanted.images == 20
         assert first.given.inputs.public.images is not None and from_them.inputs.public.images is None
         assert from_them.inputs.settings.method.branch == branch and from_them.images == images
@@ -213,7 +213,7 @@ def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):
 
 def test_everything_judged_is_named_and_judged_once(book):
     run_plan(planned())
-    (scored,) = book.of(release.evaluate)
+    (scored,) = book.of(evaluation.evaluate)
     assert list(scored.given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
     assert len({ref.digest for ref in scored.given.judged.sets.values()}) == 3
     assert scored.given.order.terms.comparison
@@ -223,10 +223,10 @@ def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(b
     run_plan(planned())
     (trained,) = book.of(public.train_classifier)
     assert isinstance(trained.given.images, PublicImages) and trained.given.source == "glyphs"
-    (scored,) = book.of(release.evaluate)
+    (scored,) = book.of(evaluation.evaluate)
     eyes = scored.given.eyes.classifier
     assert isinstance(eyes, PublicClassifier)
-    for stage in (private.take_votes, private.fine_tune, release.generate):
+    for stage in (private.take_votes, private.fine_tune, generation.generate):
         assert all(eyes.digest not in repr(one.given) for one in book.of(stage))
 
 
@@ -234,18 +234,18 @@ def test_with_inceptions_features_the_eyes_serve_the_rehearsal_alone(book):
     run = planned()
     inception = run.settings.evaluation.model_copy(update={"features": "inception"})
     run_plan(replace(run, settings=run.settings.model_copy(update={"evaluation": inception})))
-    assert len(book.of(public.train_classifier)) == 1 and book.of(release.evaluate)[0].given.eyes.classifier is None
+    assert len(book.of(public.train_classifier)) == 1 and book.of(evaluation.evaluate)[0].given.eyes.classifier is None
 
 
 def test_without_a_baseline_none_is_trained(book):
     run_plan(planned("rapid", "evaluation.baseline=false"))
     assert len(book.of(private.fine_tune)) == 1
-    assert list(book.of(release.evaluate)[0].given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY]
+    assert list(book.of(evaluation.evaluate)[0].given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY]
 
 
 def test_where_no_public_model_learns_none_is_judged(book):
     run_plan(planned("dp-sgd", "pretraining.steps=0", "evaluation.baseline=false"))
-    assert list(book.of(release.evaluate)[0].given.judged.sets) == [SYNTHETIC]
+    assert list(book.of(evaluation.evaluate)[0].given.judged.sets) == [SYNTHETIC]
 
 
 def test_public_stages_know_nothing_of_the_private_images(book):
@@ -328,11 +328,11 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
     run_plan(run)
     assert stages(book)[:3] == ["load-public", "check", "pretrain"]
     assert stages(book)[5:7] == ["generate-privately", "generate"]
-    (drawn,) = book.of(release.generate_privately)
+    (drawn,) = book.of(generation.generate_privately)
     assert drawn.given.events == tuple(spend.event for spend in plan.spends) and drawn.paid
     inputs = drawn.given.inputs
     assert isinstance(inputs.public.images, PublicImages) and inputs.refs() == inputs.public.refs()
-    (alone,) = book.of(release.generate)
+    (alone,) = book.of(generation.generate)
     assert alone.given.inputs.public.images is None, "what the public model alone gives is found by other methods"
     assert drawn.given.wanted.images == plan.certificate.images == settings.generation.images
 
@@ -365,7 +365,7 @@ def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch
 def test_the_public_denoiser_learns_from_the_classes_with_votes_and_is_rehearsed_before_anything_else_is_paid(
     book, monkeypatch, coded
 ):
-    monkeypatch.setattr(release, "comparable", lambda samples: False)
+    monkeypatch.setattr(generation, "comparable", lambda samples: False)
     more = ["latent.kind=kl"] if coded else []
     run = planned("rapid", "selection.classes=8", "judge.use=weigh", "judge.share=0.2", *more)
     run_plan(run)
@@ -394,7 +394,7 @@ def test_the_public_denoiser_learns_from_the_classes_with_votes_and_is_rehearsed
     if coded:
         assert before[0].given.model is None and begun.index("rehearse") < begun.index("vote")
         assert before[0].given.classifier != last.given.classifier, "chosen classes have new numbers"
-    assert book.of(release.find_nearest)[0].given.images == every
+    assert book.of(evaluation.find_nearest)[0].given.images == every
 
 
 def test_private_records_may_choose_a_source_of_a_mixture_in_the_place_of_classes(book):
@@ -443,7 +443,7 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
     for classes in ("uniform", "queried"):
         more = ["method.members=2", "method.key=two", "method.prototypes=2", f"generation.classes={classes}"]
         run_plan(planned("dp-ensemble", *more, "method.radius=0.01"))
-        (first,), (drawn, plain, *_) = book.of(release.generate_privately), book.of(release.generate)
+        (first,), (drawn, plain, *_) = book.of(generation.generate_privately), book.of(generation.generate)
         seen.append((first.given.inputs.settings, plain.given.inputs.settings, first.given.wanted, first.given.events))
         assert (drawn.given.counts is not None) == (classes == "queried") and first.given.wanted.counts is None
         book.calls.clear()
@@ -453,7 +453,7 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
 def test_declared_classes_open_no_door(book):
     run_plan(planned("rapid", "generation.classes=declared", "generation.shares={0: 1}"))
     assert not book.of(private.count_classes)
-    recipe = book.of(release.generate)[0].given.inputs.settings
+    recipe = book.of(generation.generate)[0].given.inputs.settings
     assert recipe.generation.shares["0"] == 1.0 and len(recipe.generation.shares) == 10
 
 
@@ -521,7 +521,7 @@ def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_
 def test_the_run_after_a_rehearsal_makes_nothing_public_that_the_rehearsal_did_not(
     book, monkeypatch, tmp_path, changes
 ):
-    monkeypatch.setattr(release, "comparable", lambda samples: False)
+    monkeypatch.setattr(generation, "comparable", lambda samples: False)
     run_plan(planned("rapid", *changes))
     before = Book()
     monkeypatch.setattr(rehearse, "Journal", lambda *_: before)

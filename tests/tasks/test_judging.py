@@ -15,10 +15,10 @@ from sfumato.images import ImageSet
 from sfumato.methods.plan import Facts
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import PrivateSet
+from tasks.generation import comparable, judge_images
 from tasks.inputs import Judging, Wanted
 from tasks.private import train_judge
 from tasks.public import train_backbone
-from tasks.release import comparable, judge_images
 from tasks.runtime.artifact import Draft
 from tasks.terms import Order, Terms
 from tests.tasks.runtime.test_artifact import CONTEXT, place, reported  # noqa: F401 (fixtures)

@@ -16,7 +16,8 @@ from sfumato.privacy.accounting.events import Uncertified
 from sfumato.settings import resolve
 from tasks import release
 from tasks.record import BASELINE_METHOD, baseline_settings
-from tasks.release import finish, publish_run
+from tasks.release import publish_run
+from tasks.reporting import finish
 from tasks.runtime.environment import configure
 from tests.examples import SCORE_KEYS, SCORES, home_at, keep_made_up, paid_record
 

@@ -30,7 +30,7 @@ from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import Payment
 from sfumato.privacy.mechanisms import Paid
 from sfumato.settings import resolve
-from tasks import audit, private, public, release
+from tasks import audit, evaluation, generation, private, public
 from tasks.inputs import PrivateParts, PublicParts, TrainingSet
 from tasks.runtime import caching, source_digest
 from tasks.runtime.artifact import RunContext, draft_of
@@ -307,7 +307,7 @@ def test_what_was_paid_for_is_found_after_a_kill_from_its_commit_on(tmp_path, mo
 
 
 def test_a_stage_is_cached_and_never_tried_twice():
-    for stage in (public.load_public, public.pretrain, private.take_votes, private.fine_tune, release.evaluate):
+    for stage in (public.load_public, public.pretrain, private.take_votes, private.fine_tune, evaluation.evaluate):
         assert stage.task.retries == 0 and stage.task.persist_result and stage.task.cache_policy is not None
         assert stage.task.result_serializer == "json"
 
@@ -316,13 +316,13 @@ def test_a_stage_is_cached_and_never_tried_twice():
     "paid",
     [
         *(private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune, private.train_plainly),
-        *(private.train_member, release.generate, release.generate_privately),
+        *(private.train_member, generation.generate, generation.generate_privately),
     ],
     ids=lambda paid: paid.name,
 )
 def test_what_is_paid_for_does_not_depend_on_how_it_is_judged(paid):
     """Another judge must not make private data be paid for twice."""
-    judges = (release.evaluate, audit.attack, audit.check_copies)
+    judges = (evaluation.evaluate, audit.attack, audit.check_copies)
     names = ("copies", "extractors", "fidelity", "membership", "scores", "utility")
     judging = {
         "sfumato.privacy.auditing.audit",

@@ -20,12 +20,12 @@ from artifacts.store import VERSION
 from sfumato.config import LATER, NOT_HASHED
 from sfumato.methods import METHODS
 from sfumato.settings import Settings
-from tasks import central, distillation, embedding, evolution, pretrained, private, public, rates, release
+from tasks import central, distillation, embedding, evolution, generation, pretrained, private, public, rates
 from tasks.runtime.caching import Stage, marks
 
 STORED = Path(__file__).with_name("key_shapes.json")
 MAKING = (public, pretrained, private, evolution, central, distillation, embedding, rates)
-DRAWING = (release.generate_privately,)
+DRAWING = (generation.generate_privately,)
 """Stages that pay, and those whose results they take. What is measured afterwards is measured again at no cost."""
 UNPAID = {"evaluation", "rehearsal", "recipe"}
 """Sections of settings that no such stage is given."""

@@ -13,7 +13,7 @@ from sfumato.config import FEWEST_JUDGED
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.settings import resolve
-from tasks import private, public, release
+from tasks import evaluation, generation, private, public
 from tasks.runtime import caching, source_digest
 
 STAGES = '''
@@ -174,7 +174,7 @@ def followed(stage, extra, monkeypatch) -> set[str]:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(
-    "stage", [private.fine_tune, release.generate, release.generate_privately], ids=lambda stage: stage.name
+    "stage", [private.fine_tune, generation.generate, generation.generate_privately], ids=lambda stage: stage.name
 )
 def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
     (module,) = caching.method_modules(resolve(name))
@@ -196,7 +196,7 @@ def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):
 
 PAID = (
     *(private.count_classes, private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune),
-    *(private.train_plainly, private.train_member, release.generate_privately),
+    *(private.train_plainly, private.train_member, generation.generate_privately),
 )
 
 
@@ -230,7 +230,10 @@ WINGS = {
 
 @pytest.mark.parametrize(("module", "pays"), WINGS.items())
 def test_a_line_in_a_wing_makes_a_run_pay_again_where_it_shapes_a_result(module, pays, monkeypatch):
-    stages, read = (private.fine_tune.fn, private.take_votes.fn, release.generate_privately.fn), source_digest._source
+    stages, read = (
+        (private.fine_tune.fn, private.take_votes.fn, generation.generate_privately.fn),
+        source_digest._source,
+    )
     before = [source_digest.code_digest.__wrapped__(one) for one in stages]
     edit = {module: read(module) + b"\nEDITED = 1\n"}
     monkeypatch.setattr(source_digest, "_source", lambda name: edit.get(name) or read(name))
@@ -324,4 +327,4 @@ def test_modules_that_only_declare_hold_no_loop_and_no_tensor():
 def test_the_fewest_images_are_one_more_than_the_neighbours():
     """The number stands twice, so that the settings are not in the key of what is judged."""
     assert FEWEST_JUDGED == NEIGHBOURS + 1
-    assert "sfumato.evaluation.scores" in source_digest.code_behind(release.evaluate.fn)[1]
+    assert "sfumato.evaluation.scores" in source_digest.code_behind(evaluation.evaluate.fn)[1]
