@@ -231,9 +231,14 @@ def _check_audits(known: Sequence[Entry], record: RunRecord, spends: set[int]) -
 
 
 def judged_of(store: Store, samples: str) -> dict[str, float]:
-    """The paid judge's agreement on the images from which samples were labelled or chosen; empty without a judge."""
+    """The paid judge's agreement on the images from which samples were labelled or chosen, and how many of these have other classes than they were
+    drawn for; empty without a judge."""
     summary = store.manifest(samples)["summary"]
-    return {name: summary[name] for name in ("drawn", "agreed") if "agreed" in summary}
+    return {name: summary[name] for name in JUDGED if name in summary} if "agreed" in summary else {}
+
+
+JUDGED = ("drawn", "agreed", "relabelled")
+"""Numbers of images before a judge, share that it agrees with, share of the result that has another class than it was drawn for."""
 
 
 def _family(store: Store, samples: str) -> dict[str, str]:

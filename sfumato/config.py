@@ -265,7 +265,7 @@ class Judge(Section):
 
     use: Annotated[Literal["none", "relabel", "weigh", "filter", "guide"], not_for(JUDGE_TRAINING)] = "none"
     """`relabel` gives each image the judge's class, `weigh` the likelier one of that and the class it was drawn for, `filter` draws more and
-    keeps the surest of each class, `guide` draws by the gradient of its log-probability as well."""
+    keeps the surest of each class (its own, where it sees next to nothing of those drawn for), `guide` draws by its gradient as well."""
     share: Annotated[float, not_for(JUDGE_TRAINING)] = Field(default=0.1, gt=0, lt=1)
     """Share of the target epsilon that it may cost by itself; together with the rest it costs less."""
     steps: int = Field(default=60, ge=2)

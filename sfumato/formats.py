@@ -5,6 +5,7 @@ in these formats, and a released model consists of the same folders (`sfumato.re
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -134,15 +135,17 @@ def load_backbone(folder: Path, device: torch.device) -> Backbone:
     return Backbone(network, settings, shape, facts["classes"], **whitening)
 
 
-def save_judge(folder: Path, head: Tensor, scale: float, classes: Sequence[str]) -> None:
-    """Write the head `[classes, directions + 1]` and the scale of its logits; the backbone is an artifact of its own."""
-    save(folder, {"head": head}, {"scale": scale, "classes": list(classes)})
+def save_judge(folder: Path, head: Tensor, scale: float, noise: float, classes: Sequence[str]) -> None:
+    """Write the head `[classes, directions + 1]`, the scale of its logits and the noise that it learnt under; the backbone is an artifact of its own."""
+    save(folder, {"head": head}, {"scale": scale, "noise": noise, "classes": list(classes)})
 
 
 def load_judge(folder: Path, backbone: Path, device: torch.device) -> LinearJudge:
     """Read what `save_judge` wrote, with the backbone from its folder."""
     tensors, facts = load(folder)
-    return LinearJudge(load_backbone(backbone, device), tensors["head"].to(device), facts["scale"])
+    return LinearJudge(
+        load_backbone(backbone, device), tensors["head"].to(device), facts["scale"], facts.get("noise", math.inf)
+    )
 
 
 def save_reference(folder: Path, reference: Reference) -> None:

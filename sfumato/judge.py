@@ -16,6 +16,7 @@ from torch import Tensor
 from sfumato.backbone import Backbone
 from sfumato.config import Judge
 from sfumato.images import ImageSet, to_unit
+from sfumato.methods.plan import NOISE_OF_JUDGE
 
 LEAST = 1e-12
 """Lower bound of the probability of an image's class, in the fit."""
@@ -25,6 +26,13 @@ likely as not at least."""
 HALF, CLEAR = 0.5, 3.0
 """Share of the images on which a judge must agree with the class that they were drawn for, to be believed on any other, and by how many standard
 errors: of two that differ on most images one is mostly wrong, and nothing says which."""
+HARDLY = 0.1
+"""How far from chance (0) to always (1) a judge may agree at most to see nothing of the classes that images were drawn for. At .05 (digits in any colour
+on any ground, by class moments) a CNN learnt more from its own classes; at .15 (small cells) the same; from .26 on (discs, tissue) far less
+(`benchmarks/judge_sorts.py`)."""
+OF_EACH = 0.5
+"""Share of the wanted images of a class that a judge must see, at least, for its classes to stand in place of those drawn for: one that gives the same
+answer to nearly all knows nothing."""
 CHUNK = 1000
 """Images judged at once."""
 Sorting = Literal["relabel", "weigh", "filter", "agreeing"]
@@ -48,6 +56,8 @@ class LinearJudge:
     """`[classes, directions + 1]`."""
     scale: float
     """Factor on the logits."""
+    noise: float = math.inf
+    """Length of the noise in the mean gradients that taught it, where a record's is 1 at most; unknown: infinite."""
 
     def log_probabilities(self, images: Tensor) -> Tensor:
         """Log-probability of each class, `[n, classes]`, for images `[n, c, h, w]` in [-1, 1]; differentiable where gradients are on."""
@@ -96,11 +106,24 @@ def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
 
 def credible(images: ImageSet, judged: Tensor) -> bool:
     """Whether the judge clearly agrees on more than half of the images with the class that they were drawn for, on average over the classes; one
-    with the same answer for all does not. `judged` `[n, classes]` are log-probabilities."""
+    with the same answer for all does not."""
+    same = _agreed_by_class(images, judged)
+    error = math.sqrt(sum(part.var() / len(part) for part in same)) / len(same)
+    return bool(np.mean([part.mean() for part in same]) > HALF + CLEAR * error)
+
+
+def unrelated(images: ImageSet, judged: Tensor) -> bool:
+    """Whether the judge clearly sees next to nothing of the classes that the images were drawn for, of which there must be some of each."""
+    classes, same = judged.shape[1], _agreed_by_class(images, judged)
+    most = 1 / classes + HARDLY * (1 - 1 / classes)
+    error = math.sqrt(most * (1 - most) * sum(1 / len(part) for part in same)) / classes  # were it as much as that
+    return len(same) == classes and bool(np.mean([part.mean() for part in same]) < most - CLEAR * error)
+
+
+def _agreed_by_class(images: ImageSet, judged: Tensor) -> list[np.ndarray]:
+    """Whether each image of a class drawn for has the judge's, for the classes that there are: bool `[n of class]` each."""
     same = judged.argmax(1).numpy() == images.labels
-    parts = [same[images.labels == label] for label in np.unique(images.labels)]
-    error = math.sqrt(sum(part.var() / len(part) for part in parts)) / len(parts)
-    return bool(np.mean([part.mean() for part in parts]) > HALF + CLEAR * error)
+    return [same[images.labels == label] for label in np.unique(images.labels)]
 
 
 def agreeing(images: ImageSet, judged: Tensor) -> np.ndarray:
@@ -136,7 +159,10 @@ class Verdict:
 def sorted_out(
     judge: LinearJudge, use: Sorting, drawn: ImageSet, wanted: Sequence[int], device: torch.device
 ) -> Verdict:
-    """Apply a judge to drawn images; `filter` keeps `wanted[c]` of class c, which the other uses ignore."""
+    """Apply a judge to drawn images; `filter` keeps `wanted[c]` of class c, which the other uses ignore.
+
+    Where a judge that learnt more than noise sees nothing of the classes that images were drawn for, `filter` keeps the surest of its own classes.
+    """
     logits = judge.of_set(drawn, device)
     agreed = agreeing(drawn, logits)
     share = len(agreed) / len(drawn)
@@ -144,8 +170,13 @@ def sorted_out(
         return Verdict(relabelled(drawn, logits), drawn.labels, share)
     if use == "weigh":
         return Verdict(weighed(drawn, logits), drawn.labels, share)
-    chosen = surest(drawn, logits, wanted) if use == "filter" else agreed
-    return Verdict(drawn.subset(chosen), drawn.labels[chosen], share)
+    if use == "agreeing":
+        return Verdict(drawn.subset(agreed), drawn.labels[agreed], share)
+    anew = relabelled(drawn, logits)
+    each = np.bincount(anew.labels, minlength=len(wanted)) >= OF_EACH * np.asarray(wanted)
+    classed = anew if judge.noise <= NOISE_OF_JUDGE and each.all() and unrelated(drawn, logits) else drawn
+    chosen = surest(classed, logits, wanted)
+    return Verdict(classed.subset(chosen), drawn.labels[chosen], share)
 
 
 def to_draw(judge: Judge | None, images: int) -> int:

@@ -120,7 +120,7 @@ def judge_images(
     """Apply a paid judge to drawn images, which costs nothing more; the labels that they were drawn for are stored too.
 
     `relabel` gives all of them the judge's class, `weigh` the likelier one of that and the class drawn for, `filter` keeps the surest
-    ones, with the `wanted` number of each class, `agreeing` those whose class is also the judge's.
+    ones, with the `wanted` number of each class (its own, where it sees nothing of those drawn for), `agreeing` those whose class is also the judge's.
     """
     parents, facts = [samples, *judging.refs(), *([wanted.counts] if wanted.counts else [])], wanted.facts
     with draft_of(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
@@ -131,7 +131,9 @@ def judge_images(
         verdict = sorted_out(paid, use, drawn, each, device)
         keep_samples(draft, verdict.images, description)
         serialization.save_relabelled(draft.folder, verdict.images, verdict.drawn_for)
-        draft.metrics |= {"drawn": len(drawn), "agreed": verdict.agreed}
+        moved = verdict.images.labels != verdict.drawn_for
+        relabelled = float(moved.mean()) if len(moved) else 0.0
+        draft.metrics |= {"drawn": len(drawn), "agreed": verdict.agreed, "relabelled": relabelled}
     return draft.ref
 
 

@@ -41,6 +41,7 @@ from sfumato.methods.plan import (
     Facts,
     Members,
     PhaseOne,
+    noise_of_mean,
 )
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
@@ -115,7 +116,8 @@ def train_judge(
                 records=facts.records,
                 device=device,
             )
-        serialization.save_judge(draft.folder, paid.result, settings.scale, facts.classes)
+        noise = noise_of_mean(event.noise_multiplier, facts.records, tuple(paid.result.shape))
+        serialization.save_judge(draft.folder, paid.result, settings.scale, noise, facts.classes)
         draft.stands_on(paid)
     return draft.ref
 

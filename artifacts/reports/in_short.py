@@ -55,7 +55,9 @@ def doubts(record: RunRecord) -> str:
     agreed = record.judged.get("agreed", 1.0)
     if agreed >= chance + DOUBTFUL * (1 - chance):
         return ""
-    return f"the classes may be hard to see: the paid judge finds the own one of {agreed:.0%} of what was drawn, and chance is {chance:.0%}"
+    doubt = f"the classes may be hard to see: the paid judge finds the own one of {agreed:.0%} of what was drawn, and chance is {chance:.0%}"
+    sorted_anew = record.plan.judge and record.plan.judge.use == "filter" and record.judged.get("relabelled")
+    return f"{doubt}; the labels are therefore the judge's" if sorted_anew else doubt
 
 
 def checks(record: RunRecord) -> str:

@@ -316,6 +316,11 @@ def labels_note(record: RunRecord) -> str:
             f"The labels are the likelier ones of the class that an image was drawn for and that of a judge ({paid}); {agreed}. The classes that "
             "the images were drawn for are stored too."
         )
+    if judged.get("relabelled"):
+        return (
+            f"The labels are those of a judge ({paid}), which kept the surest of each class; {agreed}, next to nothing. The classes that the images "
+            "were drawn for are stored too."
+        )
     return f"Each image has the class that it was drawn for; a judge ({paid}) kept the surest of each class; {agreed}."
 
 

@@ -6,15 +6,12 @@ Not covered: the epsilon that it may cost, which `sfumato.recipe.auto` shares ou
 from collections.abc import Iterator
 
 from sfumato.methods import METHODS
-from sfumato.methods.plan import noise_in_gradient, with_numbers
+from sfumato.methods.plan import NOISE_OF_JUDGE, noise_in_gradient, with_numbers
 from sfumato.recipe.ensemble import learns_from_paid
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, trains_privately
 from sfumato.settings import Settings
 
-NOISE_OF_JUDGE = 0.3
-"""Longest noise in the mean gradient of a judge, where a record's is 1 at most. With .02 to .2 judges of MNIST, X-rays and photographs brought something;
-with .5 and more, of small sets, nothing or wrong labels."""
 ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
 KEEP = {"strokes": 0.8, "other": 0.5}

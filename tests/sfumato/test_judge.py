@@ -1,6 +1,7 @@
 """What a paid judge makes of drawn images, and what a plan refuses to have judged."""
 
 import dataclasses
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ from sfumato.diffusion.schedule import make_schedule, predicted_image
 from sfumato.drawing import Steered, steered
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
-from sfumato.judge import LinearJudge, agreeing, relabelled, surest, weighed
+from sfumato.judge import LinearJudge, agreeing, relabelled, sorted_out, surest, unrelated, weighed
 from sfumato.latents import PIXELS
 from sfumato.methods.plan import STAGE_JUDGE, Facts
 from sfumato.networks.backbone import BackboneNetwork
@@ -86,6 +87,33 @@ def test_the_surest_of_a_class_are_kept_and_agreement_comes_first():
 def test_there_are_as_many_as_asked_for_though_a_class_is_short():
     result = surest(DRAWN, JUDGED, [1, 1, 3])
     assert len(set(result.tolist())) == 5 and {0, 3, 5} <= set(result.tolist())
+
+
+ANY = 1 / 3
+"""Share of three classes that are right by chance."""
+
+
+@pytest.mark.parametrize(
+    ("shown", "count", "expected"), [(ANY, 3000, True), (0.5, 3000, False), (0.9, 3000, False), (ANY, 60, False)]
+)
+def test_classes_drawn_for_mean_nothing_where_a_judge_clearly_sees_none_of_them(shown, count, expected):
+    """Few images show nothing clearly."""
+    truth, drawn, stated = drawn_and_judged(shown, 0.9, count)
+    assert unrelated(drawn, stated) is expected
+    third = images(*np.where(truth == 2, 0, truth))
+    assert not unrelated(third, stated), "a class of which none were drawn is not found either"
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.6, math.inf])
+def test_a_filter_goes_by_its_own_classes_where_it_learnt_them_and_the_drawing_shows_none(noise):
+    truth, drawn, stated = drawn_and_judged(ANY, 0.9)
+    judge = SimpleNamespace(of_set=lambda drawn, device: stated, noise=noise)
+    verdict = sorted_out(judge, "filter", drawn, [900, 800, 700], torch.device("cpu"))
+    own = verdict.images.labels
+    assert np.bincount(own).tolist() == [900, 800, 700] and abs(verdict.agreed - ANY) < 0.02
+    assert (own == verdict.drawn_for).mean() < 0.4 if noise < 0.5 else (own == verdict.drawn_for).all()
+    related = sorted_out(judge, "filter", images(*truth), [900, 800, 700], torch.device("cpu"))
+    assert (related.images.labels == related.drawn_for).all()
 
 
 @pytest.fixture(scope="module")

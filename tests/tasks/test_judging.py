@@ -91,6 +91,7 @@ def test_a_judge_that_gives_one_class_alone_ends_nothing_that_is_paid_for(place,
     wanted = Wanted(generation=Generation(), facts=facts, images=12)
     ref = judge_images.fn(CONTEXT, drawn, both, wanted, use, MACHINE)
     images = serialization.load_images(place.store().folder(ref))
+    assert use != "filter" or set(images.labels.tolist()) == {0, 1}, "its one class is not believed"
     assert len(images) == {"filter": 12, "agreeing": 12 if gives < 2 else 0}.get(use, 24)
     assert use == "agreeing" or len(images)
     assert not comparable(ref) or use in ("filter", "weigh")
@@ -101,6 +102,7 @@ class OneClass:
     """A judge that is sure of one class whatever it is shown."""
 
     gives: int
+    noise: float = 0.0
 
     def of_set(self, images, device):
         return torch.eye(3)[torch.full((len(images),), self.gives)].clamp(min=1e-6).log()
