@@ -63,8 +63,8 @@ class Stopped(RuntimeError):
 
 
 def one_line(error: BaseException) -> str:
-    """The beginning of what a decoder says, in one line; empty where it says nothing."""
-    return " ".join(str(error).split())[:ONE_LINE]
+    """The beginning of what a decoder says, in one line; the kind of error where it says nothing."""
+    return " ".join(str(error).split())[:ONE_LINE] or type(error).__name__
 
 
 def cause_of(error: BaseException) -> str:

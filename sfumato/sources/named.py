@@ -147,7 +147,7 @@ def fetched(name: str, folder: str) -> Path:
                 if locate(name, folder) is None:
                     raise
     except Exception as fault:  # whatever a network, a mirror, an archive or a full disk may bring
-        reason = one_line(fault) or type(fault).__name__
+        reason = one_line(fault)
         missing = f"the data set {name!r} is not in {folder!r} and could not be fetched ({reason})"
         raise BadInput(f"{missing}; {way_out(name, folder)}") from None
     return Path(folder) / named.place

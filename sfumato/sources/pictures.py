@@ -70,7 +70,7 @@ def opened(path: Path | Held) -> Iterator[Image.Image]:
             f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it", nameless=CORRUPT
         ) from None
     except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
-        reason = one_line(fault) or type(fault).__name__
+        reason = one_line(fault)
         raise BadInput(
             f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it", nameless=CORRUPT
         ) from None

@@ -191,7 +191,7 @@ def _unreadable(table: Path) -> BadInput:
 
 
 def _damaged(table: Path, fault: Exception) -> BadInput:
-    reason = one_line(fault) or type(fault).__name__
+    reason = one_line(fault)
     way = "save it as UTF-8" if isinstance(fault, UnicodeError) else "make it again"
     return BadInput(
         f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); {way}",

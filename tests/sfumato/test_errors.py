@@ -1,11 +1,12 @@
 """What an error says in one line."""
 
-from sfumato.errors import BadInput, Unnamed, first_line, in_full
+from sfumato.errors import BadInput, Unnamed, first_line, in_full, one_line
 
 
 def test_the_first_line_of_an_error_or_its_kind_where_it_says_nothing():
     assert first_line(ValueError("one\ntwo")) == "one"
-    assert first_line(KeyError()) == "KeyError"
+    assert first_line(KeyError()) == "KeyError" and one_line(EOFError()) == "EOFError"
+    assert one_line(ValueError("cut\n  off")) == "cut off"
 
 
 def test_only_the_full_line_names_a_private_file():
