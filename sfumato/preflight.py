@@ -10,6 +10,7 @@ Not covered: public images that are copies of private ones, which only the door 
 import difflib
 import functools
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -50,6 +51,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
+from sfumato.recipe.paid_judge import ENOUGH_RECORDS
 from sfumato.recipe.stage_costs import target_epsilon
 from sfumato.selection import fewest, sources_of
 from sfumato.settings import Settings
@@ -167,6 +169,7 @@ def preflight(
         _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
     warnings = [
         *weaknesses(settings.privacy, facts),
+        *few_in_a_class(settings.privacy, facts),
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
@@ -425,6 +428,17 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
     if METHODS[settings.method.name].needs_moments:
         update["alignment"] = settings.alignment.model_copy(update={"kind": "moments", "share": 1.0})
     return settings.model_copy(update=update)
+
+
+def few_in_a_class(privacy: Privacy, facts: Facts) -> tuple[str, ...]:
+    """A warning where the classes have so few records that noise may hide what tells them apart; of resolved settings."""
+    each = facts.records / len(facts.classes)
+    if each >= ENOUGH_RECORDS or len(facts.classes) < LEAST_CLASSES or math.isinf(privacy.epsilon):
+        return ()
+    return (
+        f"{each:.0f} private records in a class are few: at epsilon {privacy.epsilon:g} the noise may hide what tells {len(facts.classes)} classes apart. "
+        "More records, or fewer and coarser classes, help more than time",
+    )
 
 
 def weaknesses(privacy: Privacy, facts: Facts) -> tuple[str, ...]:

@@ -81,7 +81,15 @@ def test_the_delta_of_a_few_records_is_below_one_over_them_and_still_warned_of(t
     few = ["data.held_out=0.1", "fine_tuning.batch=2", f"data.private={folder(tmp_path / 'few', each=4)}"]
     settings, facts, warnings = settle(*few, "data.public=glyphs")
     assert 0.1 < settings.privacy.delta < 1 / facts.records
-    assert len(warnings) == 1 and f"above {LARGE_DELTA:g}" in warnings[0]
+    assert len(warnings) == 2 and f"above {LARGE_DELTA:g}" in warnings[0]
+
+
+def test_few_records_in_a_class_are_warned_of_but_where_there_is_one_class_or_no_noise(tmp_path):
+    few, enough = (f"data.private={folder(tmp_path / name, each=each)}" for name, each in (("few", 40), ("enough", 80)))
+    (warning,) = [stated for stated in settle(few, "privacy.epsilon=3")[2] if "in a class are few" in stated]
+    assert "private records in a class are few: at epsilon 3" in warning and "2 classes apart" in warning
+    quiet = [[enough], [few, "data.unlabelled=private"], [few, "privacy.epsilon=inf", "privacy.reason=to see"]]
+    assert not [stated for changes in quiet for stated in settle(*changes)[2] if "in a class are few" in stated]
 
 
 @pytest.mark.parametrize("given", ["0", "0.0", "1", "-1e-5", "nan", "true", "null", "none", "[1e-5]"])
