@@ -16,7 +16,6 @@ from torch import Tensor
 from sfumato.backbone import Backbone
 from sfumato.config import Judge
 from sfumato.images import ImageSet, to_unit
-from sfumato.methods.plan import NOISE_OF_JUDGE
 
 LEAST = 1e-12
 """Lower bound of the probability of an image's class, in the fit."""
@@ -26,6 +25,9 @@ likely as not at least."""
 HALF, CLEAR = 0.5, 3.0
 """Share of the images on which a judge must agree with the class that they were drawn for, to be believed on any other, and by how many standard
 errors: of two that differ on most images one is mostly wrong, and nothing says which."""
+NOISE_OF_JUDGE = 0.3
+"""Longest noise in the mean gradient of a judge, where a record's is 1 at most. With .02 to .2 judges of MNIST, X-rays and photographs brought something;
+with .5 and more, of small sets, nothing or wrong labels."""
 HARDLY = 0.1
 """How far from chance (0) to always (1) a judge may agree at most to see nothing of the classes that images were drawn for. At .05 (digits in any colour
 on any ground, by class moments) a CNN learnt more from its own classes; at .15 (small cells) the same; from .26 on (discs, tissue) far less

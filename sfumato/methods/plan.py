@@ -376,11 +376,6 @@ def noise_in_gradient(judge: Judge, privacy: Privacy, records: int, classes: int
     return noise_of_mean(noise, records, (classes, judge.directions + 1))
 
 
-NOISE_OF_JUDGE = 0.3
-"""Longest noise in the mean gradient of a judge, where a record's is 1 at most. With .02 to .2 judges of MNIST, X-rays and photographs brought something;
-with .5 and more, of small sets, nothing or wrong labels."""
-
-
 def noise_of_mean(noise_multiplier: float, records: int, shape: tuple[int, ...]) -> float:
     """The length of the noise in the mean of so many records, each of length 1 at most, in an array of this shape."""
     return noise_multiplier / records * math.sqrt(math.prod(shape))

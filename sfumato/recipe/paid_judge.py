@@ -5,8 +5,9 @@ Not covered: the epsilon that it may cost, which `sfumato.recipe.auto` shares ou
 
 from collections.abc import Iterator
 
+from sfumato.judge import NOISE_OF_JUDGE
 from sfumato.methods import METHODS
-from sfumato.methods.plan import NOISE_OF_JUDGE, noise_in_gradient, with_numbers
+from sfumato.methods.plan import noise_in_gradient, with_numbers
 from sfumato.recipe.ensemble import learns_from_paid
 from sfumato.recipe.picks import Pick
 from sfumato.recipe.stage_costs import Declared, strokes, target_epsilon, trains_privately
