@@ -14,7 +14,7 @@ import torch
 
 from artifacts.for_diffusers import write
 from artifacts.labels import Label
-from artifacts.record import RunRecord
+from artifacts.record import RunRecord, judge_went_by_its_own
 from artifacts.references import (
     ChosenImages,
     ChosenModel,
@@ -101,7 +101,8 @@ def write_parts(
         return {}
     digests = {name: digest for name, digest in digests.items() if name not in without}
     parts = {name: _written(place / name, store, name, digest) for name, digest in sorted(digests.items())}
-    text = json.dumps(description(record.settings, record.plan.facts, digests), indent=1)
+    what = description(record.settings, record.plan.facts, digests, own_classes=judge_went_by_its_own(record))
+    text = json.dumps(what, indent=1)
     (place / DESCRIPTION).write_text(text, encoding="utf-8")
     return parts
 

@@ -177,6 +177,12 @@ def run_folder(record: RunRecord) -> Path:
     return Path(record.report).parent
 
 
+def judge_went_by_its_own(record: RunRecord) -> bool:
+    """Whether a judge that keeps the surest went by its own classes, whatever the images were drawn for."""
+    judge = record.plan.judge
+    return bool(judge and judge.use == "filter" and record.judged.get("relabelled"))
+
+
 def private_of(record: RunRecord) -> str:
     """The place of a run's private images."""
     return str(record.settings["data"].get("private", ""))

@@ -159,11 +159,17 @@ class Verdict:
 
 
 def sorted_out(
-    judge: LinearJudge, use: Sorting, drawn: ImageSet, wanted: Sequence[int], device: torch.device
+    judge: LinearJudge,
+    use: Sorting,
+    drawn: ImageSet,
+    wanted: Sequence[int],
+    device: torch.device,
+    own_classes: bool | None = None,
 ) -> Verdict:
     """Apply a judge to drawn images; `filter` keeps `wanted[c]` of class c, which the other uses ignore.
 
-    Where a judge that learnt more than noise sees nothing of the classes that images were drawn for, `filter` keeps the surest of its own classes.
+    Where a judge that learnt more than noise sees nothing of the classes that images were drawn for, `filter` keeps the surest of its own classes;
+    `own_classes` says whether it did where the run's images were sorted, in place of looking at these.
     """
     logits = judge.of_set(drawn, device)
     agreed = agreeing(drawn, logits)
@@ -174,9 +180,11 @@ def sorted_out(
         return Verdict(weighed(drawn, logits), drawn.labels, share)
     if use == "agreeing":
         return Verdict(drawn.subset(agreed), drawn.labels[agreed], share)
-    anew = relabelled(drawn, logits)
-    each = np.bincount(anew.labels, minlength=len(wanted)) >= OF_EACH * np.asarray(wanted)
-    classed = anew if judge.noise <= NOISE_OF_JUDGE and each.all() and unrelated(drawn, logits) else drawn
+    anew = relabelled(drawn, logits.masked_fill(torch.tensor([not number for number in wanted]), -math.inf))
+    if own_classes is None:
+        each = np.bincount(anew.labels, minlength=len(wanted)) >= OF_EACH * np.asarray(wanted)
+        own_classes = judge.noise <= NOISE_OF_JUDGE and bool(each.all()) and unrelated(drawn, logits)
+    classed = anew if own_classes else drawn
     chosen = surest(classed, logits, wanted)
     return Verdict(classed.subset(chosen), drawn.labels[chosen], share)
 

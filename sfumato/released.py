@@ -9,6 +9,7 @@ given; whether the signer ran the mechanisms; whether these cost what the card s
 """
 
 import json
+import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -40,6 +41,8 @@ OF_DRAWING = ("schedule", "method", "generation", "matching", "judge")
 """Sections of the settings that drawing depends on."""
 COUNTS, JUDGE, BACKBONE = "counts", "judge", "backbone"
 """Parts beside those of the method: noisy numbers of records, the judge of drawn images, and its backbone."""
+OWN_CLASSES = "own_classes"
+"""Field of `model.json` where the judge goes by classes of its own."""
 LEFT_OUT = "left_out"
 """Field of the card with the reason why there is no model."""
 WITHOUT = "without"
@@ -59,6 +62,8 @@ class ReleasedModel:
     shares: tuple[float, ...]
     """The share of each class; none where every class gets equally many images."""
     device: torch.device
+    own_classes: bool = False
+    """Whether the judge keeps the surest of its own classes, whatever images were drawn for, as it did with the run's."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -108,18 +113,24 @@ class ReleasedModel:
         judge, use = self.judge, settings.judge.use
         if len(classes) and use in ("relabel", "weigh"):
             use = "filter"  # else few might be of the classes that were asked for
+        of_these, number = shares, to_draw(settings.judge.model_copy(update={"use": use}), count)
+        if self.own_classes and len(
+            classes
+        ):  # what is drawn for a class shows any: among all of them the judge finds it
+            every = np.count_nonzero(self.shares) if self.shares else len(self.classes)
+            of_these, number = self.shares, math.ceil(number * every / np.count_nonzero(shares))
         drawn = draw_set(
             settings,
             self.parts,
-            to_draw(settings.judge.model_copy(update={"use": use}), count),
+            number,
             self.device,
             guide=judge if use == "guide" else None,
-            shares=shares,
+            shares=of_these,
             progress=progress,
         )
         if judge and use != "none" and use != "guide":
             wanted = numbers_of_each(shares, len(self.classes), count)
-            drawn = sorted_out(judge, use, drawn, wanted, self.device).images
+            drawn = sorted_out(judge, use, drawn, wanted, self.device, self.own_classes).images
         return drawn.pixels, drawn.labels
 
 
@@ -180,10 +191,12 @@ def in_words(lacks: Mapping[str, str]) -> str:
     return "; ".join(f"its part {name!r} is left out, since {why}" for name, why in lacks.items())
 
 
-def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str]) -> dict[str, Any]:
+def description(
+    settings: Mapping[str, Any], facts: Facts, parts: Collection[str], *, own_classes: bool = False
+) -> dict[str, Any]:
     """The content of `model.json`: how the parts, by name, are put together; `settings` are those of the run as plain JSON values.
 
-    It holds only the facts that are also in a card.
+    `own_classes` is what a judge went by. It holds only the facts that are also in a card.
     """
     public_facts = facts.model_copy(update={"whole": None, "images": 0})
     return {
@@ -191,6 +204,7 @@ def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str
         "settings": {name: settings[name] for name in OF_DRAWING if name in settings},
         "facts": public_facts.model_dump(mode="json", exclude_defaults=True),
         "parts": sorted(parts),
+        **({OWN_CLASSES: True} if own_classes else {}),
     }
 
 
@@ -227,4 +241,5 @@ def read_model(folder: Path, promise: Certificate, device: torch.device) -> Rele
         judge = formats.load_judge(there[JUDGE], there[BACKBONE], device) if JUDGE in there else None
     except (ValidationError, SafetensorError, KeyError, RuntimeError, OSError) as error:
         raise _of_another_version(str(folder), error) from None
-    return ReleasedModel(promise, settings, parts, judge, shares_of(settings.generation, facts.classes, noisy), device)
+    shares = shares_of(settings.generation, facts.classes, noisy)
+    return ReleasedModel(promise, settings, parts, judge, shares, device, stored.get(OWN_CLASSES, False))

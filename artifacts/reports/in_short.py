@@ -4,7 +4,7 @@ A file of its own, so that a screen which shows a run loads no library that draw
 """
 
 from artifacts.labels import Label
-from artifacts.record import RunRecord
+from artifacts.record import RunRecord, judge_went_by_its_own
 from sfumato.privacy.auditing.findings import Audit
 
 COPIES_PICTURE = "copies.png"
@@ -56,8 +56,7 @@ def doubts(record: RunRecord) -> str:
     if agreed >= chance + DOUBTFUL * (1 - chance):
         return ""
     doubt = f"the classes may be hard to see: the paid judge finds the own one of {agreed:.0%} of what was drawn, and chance is {chance:.0%}"
-    sorted_anew = record.plan.judge and record.plan.judge.use == "filter" and record.judged.get("relabelled")
-    return f"{doubt}; the labels are therefore the judge's" if sorted_anew else doubt
+    return f"{doubt}; the labels are therefore the judge's" if judge_went_by_its_own(record) else doubt
 
 
 def checks(record: RunRecord) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from artifacts.labels import Label
 from artifacts.pictures import MOST_CLASSES
-from artifacts.record import RunRecord, run_folder
+from artifacts.record import RunRecord, judge_went_by_its_own, run_folder
 from artifacts.references import VOTES_FOR
 from artifacts.reports.audit import AUDIT_PICTURE, audit_sections
 from artifacts.reports.in_short import COPIES_PICTURE, checks, statement
@@ -316,7 +316,7 @@ def labels_note(record: RunRecord) -> str:
             f"The labels are the likelier ones of the class that an image was drawn for and that of a judge ({paid}); {agreed}. The classes that "
             "the images were drawn for are stored too."
         )
-    if judged.get("relabelled"):
+    if judge_went_by_its_own(record):
         return (
             f"The labels are those of a judge ({paid}), which kept the surest of each class; {agreed}, next to nothing. The classes that the images "
             "were drawn for are stored too."

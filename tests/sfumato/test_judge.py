@@ -114,6 +114,8 @@ def test_a_filter_goes_by_its_own_classes_where_it_learnt_them_and_the_drawing_s
     assert (own == verdict.drawn_for).mean() < 0.4 if noise < 0.5 else (own == verdict.drawn_for).all()
     related = sorted_out(judge, "filter", images(*truth), [900, 800, 700], torch.device("cpu"))
     assert (related.images.labels == related.drawn_for).all()
+    of_one = sorted_out(judge, "filter", drawn, [0, 50, 0], torch.device("cpu"), True).images.labels
+    assert of_one.tolist() == [1] * 50, "whoever knows that the run did so need not look"
 
 
 @pytest.fixture(scope="module")

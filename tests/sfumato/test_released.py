@@ -96,6 +96,42 @@ def test_only_images_of_the_classes_that_are_asked_for_come_back(released, use):
     assert use != "relabel" or 2 in model.draw(6)[1].tolist()
 
 
+class ReadsTheNext:
+    """A judge to whom each image is of the class after the one it was drawn for."""
+
+    def of_set(self, images, device):
+        return torch.nn.functional.one_hot((torch.as_tensor(images.labels) + 1) % 10, 10).double().clamp(min=1e-6).log()
+
+
+def test_a_judge_that_goes_by_its_own_classes_looks_for_them_among_all(released, monkeypatch):
+    """What is drawn for a class shows another there."""
+    model = sfumato.load(released)
+    judge = model.settings.judge.model_copy(update={"use": "filter", "keep": 0.5})
+    model = replace(model, judge=ReadsTheNext(), settings=model.settings.model_copy(update={"judge": judge}))
+    made = []
+
+    def drawn(settings, parts, count, device, **how):
+        made.append(np.bincount(labels := np.sort(np.arange(count) % 10), minlength=10))
+        return ImageSet(np.repeat(labels.astype(np.uint8), 64).reshape(count, 1, 8, 8), labels, model.classes)
+
+    monkeypatch.setattr(module, "draw_set", drawn)
+    shown, labels = replace(model, own_classes=True).draw(6, classes=["3", "5"])
+    assert labels.tolist() == [3, 3, 3, 5, 5, 5] and shown[:, 0, 0, 0].tolist() == [2, 2, 2, 4, 4, 4]
+    assert made[-1].tolist() == [6] * 10, "twice as many of every class"
+    shown, labels = replace(model, own_classes=True).draw(20)
+    assert np.bincount(labels).tolist() == [2] * 10 and made[-1].sum() == 40
+    assert model.draw(20)[0][:, 0, 0, 0].tolist() == model.draw(20)[1].tolist(), "each as it was drawn for"
+
+
+def test_the_models_description_says_what_a_judge_went_by(copy):
+    model, place = sfumato.load(copy), copy / "model" / "model.json"
+    stored = json.loads(place.read_text())
+    assert "own_classes" not in stored and not model.own_classes
+    said_so = module.description(stored["settings"], model.parts.facts, stored["parts"], own_classes=True)
+    place.write_text(json.dumps(said_so))
+    assert module.read_model(place.parent, model.certificate, model.device).own_classes
+
+
 def test_the_certificate_is_that_of_the_card(released):
     card, result = json.loads((released / "card.json").read_text()), sfumato.certificate(released)
     assert (
