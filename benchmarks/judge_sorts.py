@@ -5,7 +5,7 @@
 *writing*: stand-in digits (`benchmarks/stand_in.py`) in any colour on any ground, beside letters in colour on grounds; *discs* and *tissue*: those of
 `benchmarks/own_cells.py` and `benchmarks/colours.py`, beside shapes. One run of each method on each set, in a home of its own (`sfumato-home/benchmarks`);
 the same drawn images are then sorted both ways. *agreed*: share of them that the judge reads as the class that they were drawn for, from chance (0) to
-always (1); *judge*: real test images that it reads rightly; *CNN*: what a small CNN reads of these after training on the sorted images, over two seeds.
+always (1); *apart*: how well a classifier of the drawn images tells these classes apart, the same way; *judge*: real test images that it reads rightly; *CNN*: what a small CNN reads of these after training on the sorted images, over two seeds.
 `--picture` shows rows of the two ways in turn. The scores look at private images and are INTERNAL; those of stand-ins may be shown.
 """
 
@@ -165,7 +165,7 @@ def main() -> None:
             scores = [f"{learnt(images, test):.3f}" for images in ways.values()]
             rows.append([name, method, *figures(judge, drawn, judged, test), *scores])
             pictures += [rows_of(one) for one in ways.values()]
-    print("\n| set | method | agreed | judge | CNN, classes drawn for | CNN, the judge's |\n|" + " --- |" * 6)
+    print("\n| set | method | agreed | apart | judge | CNN, classes drawn for | CNN, the judge's |\n|" + " --- |" * 7)
     for row in rows:
         print(f"| {' | '.join(row)} |")
     if arguments.picture:
@@ -173,10 +173,10 @@ def main() -> None:
 
 
 def figures(judge: LinearJudge, drawn: ImageSet, judged: Tensor, test: ImageSet) -> list[str]:
-    """How often the judge agrees with the drawing, from chance to always, and how often it is right on real images."""
+    """How often the judge agrees with the drawing, and how far apart what was drawn lies, from chance to always; how often it is right on real images."""
     chance, right = 1 / len(drawn.classes), judge.of_set(test, DEVICE).argmax(1).numpy() == test.labels
     agreed = (len(agreeing(drawn, judged)) / len(drawn) - chance) / (1 - chance)
-    return [f"{agreed:.2f}", f"{right.mean():.3f}"]
+    return [f"{agreed:.2f}", f"{judge.separation(drawn, DEVICE):.2f}", f"{right.mean():.3f}"]
 
 
 if __name__ == "__main__":

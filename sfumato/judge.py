@@ -28,10 +28,13 @@ errors: of two that differ on most images one is mostly wrong, and nothing says 
 NOISE_OF_JUDGE = 0.3
 """Longest noise in the mean gradient of a judge, where a record's is 1 at most. With .02 to .2 judges of MNIST, X-rays and photographs brought something;
 with .5 and more, of small sets, nothing or wrong labels."""
-HARDLY = 0.1
-"""How far from chance (0) to always (1) a judge may agree at most to see nothing of the classes that images were drawn for. At .05 (digits in any colour
-on any ground, by class moments) a CNN learnt more from its own classes; at .15 (small cells) the same; from .26 on (discs, tissue) far less
-(`benchmarks/judge_sorts.py`)."""
+HARDLY, ALIKE, LOOKED_AT = 0.1, 0.15, 4000
+"""When a judge sees nothing of the classes that images were drawn for: how far from chance (0) to always (1) it agrees at most, and how far a classifier
+of the drawn images themselves tells these classes apart, of so many of them at most. Digits in any colour on any ground, drawn by class moments, came
+to .05 and .06, and a CNN learnt more from the judge's own classes. Crops, discs and X-rays came to .03 and more, and .34 and more: the judge misread
+drawn images whose classes differed, and its own taught far less (`benchmarks/judge_sorts.py`)."""
+WEIGHT, ROUNDS = 0.01, 200
+"""Weight of the data against large coefficients, and iterations, of that classifier."""
 OF_EACH = 0.5
 """Share of the wanted images of a class that a judge must see, at least, for its classes to stand in place of those drawn for: one that gives the same
 answer to nearly all knows nothing."""
@@ -71,6 +74,14 @@ class LinearJudge:
         """Log-probabilities of the images of a set, `[n, classes]` on the CPU."""
         parts = [images.pixels[at : at + CHUNK] for at in range(0, len(images), CHUNK)]
         return torch.cat([self.log_probabilities(to_unit(part).to(device)).cpu() for part in parts])
+
+    @torch.no_grad()
+    def separation(self, drawn: ImageSet, device: torch.device) -> float:
+        """The `separation` of the classes that images were drawn for, in what it sees of some of them."""
+        some = drawn.subset(np.arange(0, len(drawn), math.ceil(len(drawn) / LOOKED_AT)))
+        parts = [some.pixels[at : at + CHUNK] for at in range(0, len(some), CHUNK)]
+        seen = [self.backbone.whitened(to_unit(part).to(device), self.head.shape[1] - 1).cpu() for part in parts]
+        return separation(torch.cat(seen), some.labels)
 
 
 def relabelled(images: ImageSet, judged: Tensor) -> ImageSet:
@@ -114,12 +125,25 @@ def credible(images: ImageSet, judged: Tensor) -> bool:
     return bool(np.mean([part.mean() for part in same]) > HALF + CLEAR * error)
 
 
-def unrelated(images: ImageSet, judged: Tensor) -> bool:
-    """Whether the judge clearly sees next to nothing of the classes that the images were drawn for, of which there must be some of each."""
+def disagrees(images: ImageSet, judged: Tensor) -> bool:
+    """Whether a judge clearly agrees with next to none of the classes that the images were drawn for, of which there must be some of each."""
     classes, same = judged.shape[1], _agreed_by_class(images, judged)
     most = 1 / classes + HARDLY * (1 - 1 / classes)
     error = math.sqrt(most * (1 - most) * sum(1 / len(part) for part in same)) / classes  # were it as much as that
     return len(same) == classes and bool(np.mean([part.mean() for part in same]) < most - CLEAR * error)
+
+
+def separation(features: Tensor, labels: np.ndarray) -> float:
+    """How well a linear classifier on features `[n, d]` of drawn images, in order of class, tells the classes `[n]` that they were drawn for apart, on every
+    second one, which it does not learn from: from 0, by chance, to 1, always."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import recall_score
+
+    x = features.double().numpy()
+    learnt = LogisticRegression(C=WEIGHT, class_weight="balanced", max_iter=ROUNDS).fit(x[::2], labels[::2])
+    right = recall_score(labels[1::2], learnt.predict(x[1::2]), average="macro")
+    chance = 1 / len(learnt.classes_)
+    return float((right - chance) / (1 - chance))
 
 
 def _agreed_by_class(images: ImageSet, judged: Tensor) -> list[np.ndarray]:
@@ -168,7 +192,8 @@ def sorted_out(
 ) -> Verdict:
     """Apply a judge to drawn images; `filter` keeps `wanted[c]` of class c, which the other uses ignore.
 
-    Where a judge that learnt more than noise sees nothing of the classes that images were drawn for, `filter` keeps the surest of its own classes;
+    Where a judge that learnt more than noise sees nothing of the classes that images were drawn for, and these look alike, `filter` keeps the surest
+    of its own classes;
     `own_classes` says whether it did where the run's images were sorted, in place of looking at these.
     """
     logits = judge.of_set(drawn, device)
@@ -183,7 +208,8 @@ def sorted_out(
     anew = relabelled(drawn, logits.masked_fill(torch.tensor([not number for number in wanted]), -math.inf))
     if own_classes is None:
         each = np.bincount(anew.labels, minlength=len(wanted)) >= OF_EACH * np.asarray(wanted)
-        own_classes = judge.noise <= NOISE_OF_JUDGE and bool(each.all()) and unrelated(drawn, logits)
+        learnt = judge.noise <= NOISE_OF_JUDGE and bool(each.all())
+        own_classes = learnt and disagrees(drawn, logits) and judge.separation(drawn, device) < ALIKE
     classed = anew if own_classes else drawn
     chosen = surest(classed, logits, wanted)
     return Verdict(classed.subset(chosen), drawn.labels[chosen], share)

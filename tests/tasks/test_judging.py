@@ -104,5 +104,8 @@ class OneClass:
     gives: int
     noise: float = 0.0
 
+    def separation(self, drawn, device):
+        return 0.0
+
     def of_set(self, images, device):
         return torch.eye(3)[torch.full((len(images),), self.gives)].clamp(min=1e-6).log()
