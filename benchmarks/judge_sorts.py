@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/judge_sorts.py [--sets writing discs tissue] [--method moments dp-sgd] [--minutes 10] [--epsilon 10]
 
-*writing*: stand-in digits (`benchmarks/stand_in.py`) in any colour on any ground, beside letters in colour on grounds; *discs* and *tissue*: those of
+*writing*: stand-in digits (`benchmarks/stand_in.py`) in any colour on any ground, off the middle, beside letters in colour on grounds; *discs* and *tissue*: those of
 `benchmarks/own_cells.py` and `benchmarks/colours.py`, beside shapes. One run of each method on each set, in a home of its own (`sfumato-home/benchmarks`);
 the same drawn images are then sorted both ways. *agreed*: share of them that the judge reads as the class that they were drawn for, from chance (0) to
 always (1); *apart*: how well a classifier of the drawn images tells these classes apart, the same way; *judge*: real test images that it reads rightly; *CNN*: what a small CNN reads of these after training on the sorted images, over two seeds.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from colours import tissue
 from own_cells import discs
 from PIL import Image
@@ -39,6 +40,8 @@ SIDE, RECORDS, HELD_OUT, LETTERS_EACH = 28, 8000, 1500, 200
 """Pixels of a side; private records, test images, and public letters of each class."""
 CONTRAST, INKS = 0.25, 64
 """Least difference of an ink from the mean of its ground, of 1, and how many are tried for each."""
+SMALLEST, FARTHEST = 0.7, 0.22
+"""Size of a sign, of the whole image, and how far off the middle it may lie, of half a side."""
 COLUMNS = 12
 """Images in a row of the picture."""
 DEVICE = torch.device("cpu")
@@ -47,11 +50,20 @@ Part = tuple[np.ndarray, np.ndarray]
 
 def coloured(strokes: Tensor, arrangement: str, rng: np.random.Generator) -> np.ndarray:
     """White strokes on black `[n, 1, 28, 28]`, 0 to 1, in any colour on grounds of this arrangement of shapes: uint8 `[n, 3, 28, 28]`."""
+    strokes = placed(strokes, rng)
     grounds = torch.cat([draw(ARRANGEMENTS[arrangement], len(part), SIDE, rng) for part in strokes.split(256)])
     inks = torch.from_numpy(rng.uniform(0, 1, (len(strokes), INKS, 3))).float()
     apart = (inks.mean(2) - grounds.clamp(0, 1).mean((1, 2, 3))[:, None]).abs() > CONTRAST
     ink = inks[torch.arange(len(strokes)), apart.float().argmax(1)][:, :, None, None]
     return to_pixels((grounds.clamp(0, 1) * (1 - strokes) + ink * strokes) * 2 - 1)
+
+
+def placed(strokes: Tensor, rng: np.random.Generator) -> Tensor:
+    """Strokes `[n, 1, 28, 28]`, smaller and off the middle, each in a way of its own."""
+    shrunk = torch.from_numpy(1 / rng.uniform(SMALLEST, 1, len(strokes))).float()
+    away = torch.from_numpy(rng.uniform(-FARTHEST, FARTHEST, (len(strokes), 2))).float() * shrunk[:, None]
+    matrix = torch.cat([torch.eye(2) * shrunk[:, None, None], away[:, :, None]], 2)
+    return F.grid_sample(strokes, F.affine_grid(matrix, list(strokes.shape), align_corners=False), align_corners=False)
 
 
 def writing(part: str, count: int, rng: np.random.Generator) -> Part:
