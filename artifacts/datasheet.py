@@ -82,8 +82,8 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         if card["class_shares"]
         else "Every class was drawn equally often, whatever its share in the private collection."
     )
-    if judged_by(card) in ("relabel", "weigh"):
-        shares += " A judge then gave some images another class, so that the numbers of their labels differ."
+    if card["relabelled"]:
+        shares += f" A judge then gave {card['relabelled']} images another class, so that the numbers of their labels differ."
     return {
         "dataCollection": collection,
         "dataCollectionType": "Synthetic data",

@@ -112,6 +112,7 @@ def _fill(
         "date": packaging.date,
         "signed_images": packaging.signer is not None,
         "sorted": drawn is not None,
+        "relabelled": 0 if drawn is None else int((drawn != images.labels).sum()),
         "of_each_class": np.bincount(images.labels, minlength=len(images.classes)).tolist(),
         "image_bytes": sum(path.stat().st_size for path in folder.glob(form.glob)),
     }
