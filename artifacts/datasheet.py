@@ -83,7 +83,9 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         else "Every class was drawn equally often, whatever its share in the private collection."
     )
     if card["relabelled"]:
-        shares += f" A judge then gave {card['relabelled']} images another class, so that the numbers of their labels differ."
+        shares += (
+            f" A judge then gave {card['relabelled']} images another class, so that the numbers of their labels differ."
+        )
     return {
         "dataCollection": collection,
         "dataCollectionType": "Synthetic data",
