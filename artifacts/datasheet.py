@@ -89,12 +89,7 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
     return {
         "dataCollection": collection,
         "dataCollectionType": "Synthetic data",
-        "dataAnnotationProtocol": "A label is the class that an image was drawn for"
-        + (
-            ", as a judge paid for by the same statement sorted it."
-            if card["sorted"]
-            else "; nobody looked at the images."
-        ),
+        "dataAnnotationProtocol": f"A label is the class that an image was drawn for{_sorting(card)}",
         "machineAnnotationTools": f"Sfumato {card['code_version']}",
         "dataPreprocessingProtocol": "Private and public images were cropped and resized one by one before anything was learnt.",
         "personalSensitiveInformation": f"Each image was drawn by a model; none was taken from the private collection. {card['statement']} "
@@ -108,6 +103,15 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         "dataReleaseMaintenancePlan": "The folder does not change: card.json holds the digest of every file. What is drawn anew is a set of "
         "its own with a card of its own.",
     }
+
+
+def _sorting(card: Mapping[str, Any]) -> str:
+    """What became of the classes that images were drawn for."""
+    if card["relabelled"]:
+        return ", or the one that a judge gave it, which the same statement paid for."
+    return (
+        ", as a judge paid for by the same statement sorted it." if card["sorted"] else "; nobody looked at the images."
+    )
 
 
 def datasheet(card: Mapping[str, Any]) -> str:
