@@ -140,7 +140,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a published folder with a model")
     parser.add_argument("--images", type=int, required=True, help="how many")
-    parser.add_argument("--classes", nargs="+", default=[], help="classes to draw (default: all, as in the run)")
+    parser.add_argument(
+        "--classes", nargs="+", action="extend", default=[], help="classes to draw (default: all, as in the run)"
+    )
     parser.add_argument("--seed", type=int, help="the same seed on the same machine draws the same images")
     parser.add_argument(
         "--continuations", type=int, default=0, help="how many of them go on from one noised image (a model of rapid)"

@@ -87,3 +87,19 @@ def test_a_folder_without_a_card_is_one_line(tmp_path):
     call = [sys.executable, "-m", "sfumato.generate", str(tmp_path), "--images", "3", "--to", str(tmp_path / "more")]
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 2 and "no published folder" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--classes", "a", "d"], ["--classes", "a", "--classes", "d"]])
+def test_classes_that_are_named_twice_over_are_all_drawn(monkeypatch, tmp_path, words):
+    asked_for = []
+    monkeypatch.setattr(generate, "load", lambda *_, **__: Model())
+    monkeypatch.setattr(generate, "from_folder", lambda _: HERE)
+
+    def write_more(model, images, to, origin, *, classes, **how):
+        asked_for.extend(classes)
+        return to
+
+    monkeypatch.setattr(generate, "write_more", write_more)
+    monkeypatch.setattr("sys.argv", ["sfumato generate", str(tmp_path), "--images", "2", *words])
+    generate.main()
+    assert asked_for == ["a", "d"]
