@@ -75,11 +75,11 @@ def writing(part: str, count: int, rng: np.random.Generator) -> Part:
 def of_kinds(made: Callable[[int, np.random.Generator], tuple[Tensor, Tensor]]) -> Callable[..., Part]:
     """The records of a stand-in that draws both parts alike."""
 
-    def part(part: str, count: int, rng: np.random.Generator) -> Part:
+    def records(part: str, count: int, rng: np.random.Generator) -> Part:
         x, labels = made(count, rng)
         return to_pixels(x), labels.numpy()
 
-    return part
+    return records
 
 
 SETS: dict[str, Callable[..., Part]] = {"writing": writing, "discs": of_kinds(discs), "tissue": of_kinds(tissue)}

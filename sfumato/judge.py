@@ -30,9 +30,9 @@ NOISE_OF_JUDGE = 0.3
 with .5 and more, of small sets, nothing or wrong labels."""
 HARDLY, ALIKE, LOOKED_AT = 0.1, 0.15, 4000
 """When a judge sees nothing of the classes that images were drawn for: how far from chance (0) to always (1) it agrees at most, and how far a classifier
-of the drawn images themselves tells these classes apart, of so many of them at most. Digits in any colour on any ground, drawn by class moments, came
-to .05 and .06, and a CNN learnt more from the judge's own classes. Crops, discs and X-rays came to .03 and more, and .34 and more: the judge misread
-drawn images whose classes differed, and its own taught far less (`benchmarks/judge_sorts.py`)."""
+of the drawn images themselves tells these classes apart, of so many of them at most. Writing in any colour on any ground, drawn by class moments, came
+to .08 and .07, and the judge's own classes taught a CNN no less. Discs and tissue came to .14 and .22, and to .44 and .62: the judge misread images
+whose classes differed, and its own taught far less (`benchmarks/judge_sorts.py`)."""
 WEIGHT, ROUNDS = 0.01, 200
 """Weight of the data against large coefficients, and iterations, of that classifier."""
 OF_EACH = 0.5
