@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import BadInput, cause_of
+from sfumato.errors import BadInput, first_line
 
 PASSWORD = re.compile(r"//[^/@\s]*@")
 """User and password in an address."""
@@ -90,7 +90,7 @@ class Remote:
         try:
             yield _connected(self.url)
         except Exception as error:  # of a protocol, its library or the network
-            cause = cause_of(error)
+            cause = first_line(error)
             raise BadInput(
                 PASSWORD.sub(
                     "//", f"the store at {self.url} cannot be used ({type(error).__name__}: {cause}): set SFUMATO_STORE"

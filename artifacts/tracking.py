@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from artifacts.labels import Label
-from sfumato.errors import BadInput, cause_of
+from sfumato.errors import BadInput, first_line
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
@@ -134,7 +134,7 @@ class Tracker:
             raise self._unusable(error) from error
 
     def _unusable(self, error: Exception) -> BadInput:
-        cause = cause_of(error) or type(error).__name__
+        cause = first_line(error)
         return BadInput(PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI"))
 
     def experiment(self, name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.remote import PASSWORD
-from sfumato.errors import BadInput, cause_of
+from sfumato.errors import BadInput, first_line
 
 
 def is_url(to: str | Path) -> bool:
@@ -94,6 +94,6 @@ def _spoken(url: str) -> Iterator[tuple[Any, str]]:
     except BadInput:
         raise
     except Exception as error:  # of a protocol, its library or the network
-        cause = cause_of(error)
+        cause = first_line(error)
         fault = PASSWORD.sub("//", f"{url} cannot be published to ({type(error).__name__}: {cause})")
         raise BadInput(f"{fault}: choose another place with --to") from error

@@ -17,7 +17,7 @@ from typing import Any
 from artifacts.remote import PASSWORD
 from artifacts.store import write_text
 from artifacts.upload import is_url, shown
-from sfumato.errors import BadInput, cause_of
+from sfumato.errors import BadInput, first_line
 
 STATEMENT = "ledger-head.json"
 """A run's statement, in its folder."""
@@ -121,6 +121,6 @@ def _spoken(url: str, option: str) -> Iterator[tuple[Any, str]]:
         options = {"auto_mkdir": True} if url.startswith("file:") else {}
         yield fsspec.core.url_to_fs(url, **options)
     except Exception as error:  # of a protocol, its library or the network
-        cause = cause_of(error)
+        cause = first_line(error)
         fault = PASSWORD.sub("//", f"{shown(url)} cannot be used ({type(error).__name__}: {cause})")
         raise BadInput(f"{fault}: choose another place with {option}") from error

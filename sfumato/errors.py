@@ -67,11 +67,6 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:ONE_LINE] or type(error).__name__
 
 
-def cause_of(error: BaseException) -> str:
-    """The beginning of the first line of what a service or its library says; empty where it says nothing."""
-    return next(iter(str(error).strip().splitlines()), "")[:FIRST_LINE]
-
-
 def first_line(error: BaseException) -> str:
-    """The first line of what another library says; the kind of error where it says nothing."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    """The beginning of the first line of what a service or another library says; the kind of error where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), "")[:FIRST_LINE] or type(error).__name__

@@ -48,9 +48,8 @@ def leftovers(place: Where, days: float) -> list[Leftovers]:
         path for path in place.runs.glob("*") if not (path / RECORD).exists() and not (path / "published").exists()
     )
     artifacts = unneeded(Store.open(home / "store"), named(place.runs))
-    signs = {
-        *(home / "locks").glob(sign("*"))
-    }  # by which `sfumato serve` sees that a run is gone, and which it removes
+    # by a sign `sfumato serve` sees that a run is gone, and it removes the sign itself
+    signs = set((home / "locks").glob(sign("*")))
     locks = (path for path in (home / "locks").glob("*") if path not in signs and is_free(path))
     return [
         Leftovers("sets of images that were drawn to be judged", _old(artifacts.judged, before)),
