@@ -1,6 +1,6 @@
 """What the recipe chooses for the public denoiser: the kind of network, and its width and depth by the kind.
 
-Not covered: sizes of latents beyond those of `benchmarks/results/denoisers.md`.
+Not covered: sizes of latents beyond those of docs/results/quality.md#denoisers-at-equal-processor-time.
 """
 
 import math
@@ -20,7 +20,7 @@ OF_LATENTS = (512, 4)
 """Smallest width of an MLP for latents, and its blocks."""
 MLP_UP_TO, UNET_UP_TO = 128, 8
 """Numbers of a latent up to which an MLP does on a CPU, and positions a side up to which a U-Net does; above, a transformer over positions
-(`benchmarks/results/denoisers.md`)."""
+(docs/results/quality.md#denoisers-at-equal-processor-time)."""
 UNET: dict[str, int | float] = {"batch": 32, "learning_rate": 2e-3, "warm_up": 50, "ema_decay": 0.998}
 """Public training of a U-Net on a CPU: many small steps."""
 THREE_LEVELS_FROM = 16

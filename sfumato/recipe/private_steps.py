@@ -25,7 +25,7 @@ GENTLE_RATE = 2e-4
 as the class drawn for and Frechet is 11.9, at the higher rates .979 and 12.3; at 1 a CNN learns .932, .924 (`benchmarks/results/standin-cells.json`)."""
 DRAWS = (2, 4)
 """Noised copies of a record above and below the second. Averaged before clipping they lengthen what a step learns
-(`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (`benchmarks/results/targets.md`)."""
+(`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (docs/results/mnist.md)."""
 BATCHES = (16, 8192)
 """Smallest and largest expected number of records in a step."""
 PART_OF_ALL = 4

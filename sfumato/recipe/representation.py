@@ -30,8 +30,8 @@ CHANNELS = {
     "colour": {2: 3, 4: 6, 8: 8, 16: 8},
 }
 """Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
-numbers, about 73 % of what a classifier reads survives, to 6 about 86 %; of grey ones 40 % with 2 and 77 % with 4
-(`benchmarks/results/targets.md`)."""
+numbers, about 73 % of what a classifier reads survives, to 6 about 86 % (docs/results/speed.md#autoencoders); of grey ones 40 % with 2
+(docs/results/xrays.md#earlier-and-other-attempts)."""
 OF_SMALL = {"strokes": 2}
 """Channels of a small image, where they are others."""
 BESIDE, ALONE = (
