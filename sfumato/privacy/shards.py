@@ -71,12 +71,13 @@ def shards_trained(
 ) -> tuple[Trained, dict[str, str]]:
     """Train on records `[n, c, h, w]` and labels `[n]` of each of `shards` shards, in one look; returns what was trained and the entry.
 
-    `train` has to keep shards apart: what it makes of one may not depend on another's records (`sfumato.adapters`). No shard is refused
-    for its content, as by `shard_trained`.
+    `train` has to keep shards apart: what it makes of one may not depend on another's records (`sfumato.adapters`). Nor may the records
+    that it gets, so that each shard is encoded by itself: in a batch of another length products round in another way, and training enlarges that.
+    No shard is refused for its content, as by `shard_trained`.
 
     Many parameters: what is done to private records is named where it is called, and hides in no other value.
     """
     with looking(access, "train") as visit:
-        shard, (x, y) = torch.from_numpy(dealt(visit.images, shards, key)), encoded(visit.images, codec, maps, device)
-        own = [(x[mine], y[mine]) for mine in (shard.to(device) == place for place in range(shards))]
+        shard = dealt(visit.images, shards, key)
+        own = [encoded(visit.images.subset(shard == place), codec, maps, device) for place in range(shards)]
         return train(own), visit.entries

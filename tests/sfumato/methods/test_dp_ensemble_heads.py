@@ -284,6 +284,36 @@ def test_heads_are_trained_in_one_look_each_on_the_shard_that_the_hash_deals(wor
     )
 
 
+class RoundsByBatch:
+    """A codec that rounds as products do: in a batch of another length, in another way."""
+
+    limit = 1.0
+
+    def encode(self, x):
+        return x * (1 + len(x) * 2.0**-20)
+
+    def largest_norm(self, image):
+        return 1e9
+
+
+def test_no_record_of_another_shard_decides_how_the_records_of_one_are_rounded(world, access_to, ledger):
+    """A codec's products round by the length of their batch, and training enlarges that, so that one record would change several members."""
+    tiny = world("dp-ensemble", *HEADS)
+    seen = []
+
+    def train(own):
+        seen.extend(own)
+        return torch.nn.Linear(1, 1)
+
+    members = tiny.plan.members
+    requested = {"shards": members.count, "key": members.key, "device": CPU, "codec": RoundsByBatch()}
+    shards_trained(access_to(ledger)(STAGE_TRAINING, tiny), train, **requested)
+    digits = sources.load("digits", sources.Reading(size=8, share=tiny.settings.data.share))
+    where = dealt(digits, members.count, members.key)
+    for place, (x, _) in enumerate(seen):
+        assert torch.equal(x, RoundsByBatch().encode(to_unit(digits.pixels[where == place])))
+
+
 def test_a_run_with_heads_pays_what_its_plan_says(world, access_to, ledger):
     tiny = world("dp-ensemble", *HEADS)
     parts, entries = tiny.pay(access_to(ledger))
