@@ -157,13 +157,13 @@ def take_moments(
         serialization.save_maps(draft.folder, paid.result, maps, classes)
         draft.metrics = {"classes": len(classes), "shared_covariances": len(maps.shared)}
         if maps.shared:
-            CONSOLE.print(shared_note([classes[label] for label in maps.shared]))
+            draft.lines = [shared_note([classes[label] for label in maps.shared])]
         draft.stands_on(paid)
     return draft.ref
 
 
 def shared_note(names: Sequence[str]) -> str:
-    """A line that names the classes without a covariance of their own; a noisy result, which may be shown."""
+    """A line that names the classes without a covariance of their own; where there is noise, it may be shown."""
     return (
         f"class moments: too few records, or too much noise, for a covariance of {', '.join(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")

@@ -13,7 +13,6 @@ from tasks.inputs import TuningInputs, load_parts
 from tasks.runtime.artifact import RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
-from tasks.runtime.progress import CONSOLE
 from tasks.terms import Order, with_canaries
 
 
@@ -53,5 +52,5 @@ def choose_rate(
         serialization.copy_denoiser(draft.open(models[winner]), draft.folder)
         count = {f"{VOTES_FOR}{factor:g}": number for factor, number in zip(factors, noisy[0].tolist(), strict=True)}
         draft.metrics = {"rate": factors[winner], **count}
-        CONSOLE.print(f"learning rates: {factors[winner]:g} times those of the settings, by noisy votes")
+        draft.lines = [f"learning rates: {factors[winner]:g} times those of the settings, by noisy votes"]
     return draft.ref

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact
 
+from artifacts.labels import Label
 from artifacts.references import Rehearsal
 from artifacts.reports import rehearsal
 from artifacts.reports.page import inside, section_in_markdown
@@ -13,23 +14,30 @@ from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.rehearsal import complaints
 from tasks.runtime.environment import person, where
-from tasks.runtime.progress import CONSOLE
+from tasks.runtime.progress import tell
 
 ANYWAY = "--go-on"
+UNTOLD = "it misses a threshold, by numbers that are INTERNAL and stand on the screen alone"
 
 
 def show(ref: Rehearsal, wanted: config.RehearsalSettings, to: Path) -> tuple[str, ...]:
-    """Write the picture of a rehearsal to `to`, show its numbers on the screen and in Prefect; returns the missed thresholds."""
-    store = where().store()
+    """Write the picture of a rehearsal to `to`, show its numbers on the screen and in Prefect; returns the missed thresholds.
+
+    One of what records chose without noise is INTERNAL, and stands on the screen alone.
+    """
+    store, internal = where().store(), ref.label == Label.INTERNAL
     findings = rehearsal.findings_of(store, ref.digest)
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(rehearsal.picture(store, ref.digest), to)
     for name, text in rehearsal.lines(findings, wanted):
-        CONSOLE.print(f"rehearsal, {name}: {text}", soft_wrap=True, markup=False, highlight=False)
-    CONSOLE.print(f"rehearsal, picture: {to}", soft_wrap=True, markup=False, highlight=False)
+        tell(f"rehearsal, {name}: {text}", internal=internal)
+    tell(f"rehearsal, picture: {to}", internal=False)
+    worse = complaints(findings, wanted)
+    if internal:
+        return (UNTOLD,) if worse else ()
     page = section_in_markdown(rehearsal.section(findings, wanted), inside(store.folder(ref)))
     create_markdown_artifact("\n".join(page), key="rehearsal", description="public images alone")
-    return complaints(findings, wanted)
+    return worse
 
 
 def refusal(worse: tuple[str, ...], picture: Path, paid: str = "nothing was") -> Refused:

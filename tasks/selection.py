@@ -24,7 +24,6 @@ from tasks.runtime.artifact import Draft, RunContext, device_of, draft_of
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.runtime.narrowing import seen_by
-from tasks.runtime.progress import CONSOLE
 from tasks.terms import SharedOrder, with_canaries
 
 NONE_STANDS_OUT = "no cluster of public images stands out of the noise on the votes, so that all"
@@ -144,7 +143,7 @@ def choose(context: RunContext, images: PublicImages, votes: ClassVotes, count: 
         draft.metrics = {"images": len(chosen), "classes": len(chosen.classes)}
         more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
         line = f"public classes with the most votes: {', '.join(chosen.classes[:MOST_NAMED])}{more} ({len(chosen):,} images)"
-        CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+        draft.lines = [line]
     return draft.ref
 
 
@@ -165,7 +164,7 @@ def choose_sources(
         names = sorted({name.partition(":")[0] for name in chosen.classes})
         shares = (tally.sum(0).clamp(min=0)[winners].sum() / tally.sum(0).clamp(min=0).sum().clamp(min=1)).item()
         line = f"public source with the most votes: {', '.join(names)} ({shares:.0%} of them; {len(joined):,} images)"
-        CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+        draft.lines = [line]
     return draft.ref
 
 
@@ -212,5 +211,5 @@ def choose_clusters(
         draft.metrics = {"images": len(chosen), "classes": len(chosen.classes), "clusters": winning}
         stands = f"{winning} of {len(won):,} clusters of public images stand out of the noise"
         line = f"{stands} ({len(chosen):,} images)" if winning else f"{NONE_STANDS_OUT} {len(chosen):,} are kept"
-        CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+        draft.lines = [line]
     return draft.ref

@@ -19,7 +19,7 @@ from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.privacy.door import Payment
 from sfumato.privacy.mechanisms import Paid
 from tasks.runtime.environment import Where, where
-from tasks.runtime.progress import CONSOLE, log_line, progress
+from tasks.runtime.progress import CONSOLE, log_line, progress, tell
 
 Kind = TypeVar("Kind", bound=Ref)
 
@@ -49,6 +49,8 @@ class Draft(Generic[Kind]):
     """Hashes of the ledger entries used, with their labels."""
     metrics: dict[str, float] = field(default_factory=dict)
     series: dict[str, Sequence[float]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    """Lines on the result for the screen, and for the log where it is not INTERNAL."""
     files: list[Path] = field(default_factory=list)
     """Pictures of the result that MLflow should show; of what was paid for they wait for the gate (`tasks.reporting.show_run`)."""
     payment: Payment | None = None
@@ -117,6 +119,8 @@ def draft_of(
     draft.stored = ref
     took = "" if ref.label == Label.INTERNAL else f" in {seconds:.1f} s"
     log_line(f"{title}: made{took}, {ref.label}, artifact {ref.digest[:SHOWN_DIGITS]}")
+    for line in draft.lines:
+        tell(line, internal=ref.label == Label.INTERNAL)
     try:
         tracked = place.tracker().log(
             title,

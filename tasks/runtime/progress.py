@@ -47,6 +47,13 @@ def log_line(text: str) -> None:
 
 
 CONSOLE = RunConsole(stderr=True)
+
+
+def tell(text: str, *, internal: bool) -> None:
+    """Print a line, which the log of the Prefect run at work holds too where it is not INTERNAL."""
+    (Console if internal else RunConsole).print(CONSOLE, text, soft_wrap=True, markup=False, highlight=False)
+
+
 SHOW_EVERY_SECONDS = 0.1
 """Seconds between updates of the speed: the mean of a thousand times takes longer than many a step."""
 REPORT_EVERY_SECONDS = 3.0

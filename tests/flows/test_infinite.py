@@ -15,7 +15,8 @@ from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian
 from sfumato.settings import resolve
-from tasks import release
+from tasks import rehearsal, release
+from tasks.runtime import progress
 from tasks.runtime.environment import where
 from tests.flows.test_own_data import TINY, run
 
@@ -99,6 +100,29 @@ def test_a_run_without_noise_is_judged_and_stays_internal(no_servers, quick_judg
     with pytest.raises(Refused, match="INTERNAL"):
         run(method, [*INFINITE, *TINY, *SMALL[method]], str(tmp_path / "out"))
     assert not Path(tmp_path / "out").exists()
+
+
+CHOOSING = ["selection.classes=6", "backbone.steps=5", "alignment.clusters=8"]
+"""With classes of 20 records in 8 cells each, some of them without a covariance of their own."""
+OF_RECORDS = (
+    "public classes with the most votes",
+    "class moments",
+    "rehearsal, public model",
+    "rehearsal, public samples",
+)
+"""Beginnings of lines that follow from private records, here without noise between."""
+
+
+def test_what_a_run_without_noise_finds_stands_in_no_log_and_on_no_page(no_servers, quick_judges, monkeypatch):
+    """Prefect's log and pages are shown to whoever may see that there is a run."""
+    logged, pages = [], []
+    monkeypatch.setattr(progress, "log_line", logged.append)
+    monkeypatch.setattr(rehearsal, "create_markdown_artifact", lambda page, **about: pages.append(page))
+    record = run("moments", [*INFINITE, *TINY, *CHOOSING, "rehearsal.images=20"])
+    assert record.label == Label.INTERNAL
+    labels = [m["label"] for _, m in where().store().ancestry(record.rehearsal_artifact)]
+    assert labels[0] == Label.INTERNAL, "the public model learnt from classes that records chose without noise"
+    assert [line for line in logged if line.startswith(OF_RECORDS)] == [] and not pages
 
 
 def test_an_infinite_target_asks_for_a_reason():

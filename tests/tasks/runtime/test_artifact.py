@@ -8,6 +8,7 @@ from artifacts.tracking import Tracker
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Gaussian
+from tasks.runtime import progress
 from tasks.runtime.artifact import RunContext, device_of, draft_of, on_gpu, one_thread
 from tasks.runtime.environment import configure
 from tests.examples import home_at, reserve
@@ -62,6 +63,20 @@ def test_an_internal_result_is_told_to_the_internal_parent(place, reported):
     assert child.label == "INTERNAL" and [call["parent"] for call in reported] == ["hidden", "hidden"]
     assert [call["label"] for call in reported] == ["INTERNAL", "INTERNAL"]
     assert reported[1]["inputs"] == [("PublicModel", tainted.digest)]
+
+
+@pytest.mark.parametrize("label", ["PUBLIC", "INTERNAL"])
+def test_a_line_on_what_stays_inside_is_on_the_screen_and_in_no_log(place, reported, label, monkeypatch, capsys):
+    logged = []
+    monkeypatch.setattr(progress, "log_line", logged.append)
+    with place.ledger() as ledger:
+        look = ledger.look("scans", "d1gest", "a test", stage="a stage", run="run-1", code_version="1")
+    entries = {look.hash: "INTERNAL"} if label == "INTERNAL" else {}
+    with draft_of(PublicModel, "a stage", CONTEXT) as draft:
+        draft.entries, draft.lines = entries, ["three [red] records"]
+        assert not logged, "a result that is not stored yet is told to nobody"
+    assert "three [red] records" in capsys.readouterr().err
+    assert logged == ([] if label == "INTERNAL" else ["three [red] records"])
 
 
 @pytest.mark.parametrize("label", ["PUBLIC", "INTERNAL"])
