@@ -2,7 +2,7 @@
 
 A `join` entry joins two sets, where records of one occur in the other (`sfumato.privacy.ledger.fingerprints`) or where a person
 declares it; a `differ` entry, which needs a reason, parts them. A version declared without comparing its records with those
-before counts together with the earlier ones. Joins are transitive: a set joined to one of a group is joined to all of it.
+before counts together with all earlier ones, or with those from the last on that a person told apart. Joins are transitive: a set joined to one of a group is joined to all of it.
 
 Not covered: an overlap below the threshold, or one that no fingerprint detects; an owner of the ledger who declares equal sets
 different (the reason stands in the ledger and in the card).
@@ -91,9 +91,12 @@ def _pairs(entries: Sequence[Entry], known: set[Version]) -> set[frozenset[Versi
     """Pairs of versions that are joined."""
     pairs: set[frozenset[Version]] = set()
     by_name: set[frozenset[str]] = set()
+    since: dict[str, int] = {}  # the version before which a person declared those of a set different from each other
     for entry, version in numbered(entries):
         if entry.kind == "version" and not entry.body.get("compared"):
-            pairs.add(frozenset((version, Version(version.dataset, version.number - 1))))
+            first = since.get(version.dataset, 1)
+            before = (Version(version.dataset, number) for number in range(first, version.number))
+            pairs |= {frozenset((version, other)) for other in before}
         elif entry.kind == "join" and entry.body["by"] == PERSON:
             by_name.add(frozenset((entry.dataset, entry.body["other"])))
         elif entry.kind == "join":
@@ -102,6 +105,8 @@ def _pairs(entries: Sequence[Entry], known: set[Version]) -> set[frozenset[Versi
             names = frozenset((entry.dataset, entry.body["other"]))
             by_name.discard(names)
             pairs = {pair for pair in pairs if frozenset(one.dataset for one in pair) != names}
+            if len(names) == 1:
+                since[entry.dataset] = version.number
     return pairs | {
         frozenset((a, b)) for a in known for b in known if a != b and frozenset((a.dataset, b.dataset)) in by_name
     }

@@ -236,6 +236,20 @@ def test_versions_of_persons_count_together_though_no_image_is_in_both(ledger, t
     assert ledger.total("set").spends == total
 
 
+def test_a_version_of_single_images_between_two_of_persons_parts_them_not(ledger, tmp_path):
+    """Images that are all new have paid nothing yet, but their persons may have: those that come next count with every version before."""
+    for version, unit in enumerate(["person", "", "person"]):
+        for number in range(80):
+            path = tmp_path / f"{version}" / "ill" / f"person-{number // 2}" / f"{number}.png"
+            path = path if unit else path.parent.parent / path.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8), 80 * version + number, np.uint8)).save(path)
+        requested = access(ledger, private(tmp_path / f"{version}", group="folder" if unit else "none", unit=unit))
+        check_in(requested, new_version=version > 0)
+        spend(requested)
+        assert ledger.total("set").spends == (1, 1, 3)[version]
+
+
 def public_images(source, **requested):
     return sources.load(source, sources.Reading(part="all", **requested))
 
