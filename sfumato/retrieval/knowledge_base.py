@@ -31,6 +31,9 @@ CHUNK = 4096
 """Images per batch while keys are made."""
 PRODUCTS = 2**26
 """Numbers that a matrix product holds at once: a quarter of a gigabyte."""
+NOISE_APART = 500_009
+"""Between a run's seed, by which queries are noised and images begin, and that of the trajectories' noise. By one seed the n-th query and the n-th
+trajectory would have the same noise, and find each other by it."""
 
 EXACT_KEYS = 1_000_000
 """The most keys that one index searches exactly; see benchmarks/knowledge_base.py."""
@@ -198,7 +201,7 @@ def build_knowledge_base(
     Many parameters: public images, the query that they are keyed for, and how many are kept.
     """
     images, labels = images[: most or None], labels[: most or None]
-    generator = torch.Generator(images.device).manual_seed(seed)
+    generator = torch.Generator(images.device).manual_seed(seed + NOISE_APART)
     made, noises = [], []
     parts = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
     looks = 1 if query.clean_keys else query.key_draws
@@ -218,7 +221,7 @@ def build_knowledge_base(
 def base_without_keys(images: Tensor, labels: Tensor, *, by_class: bool, seed: int, most: int = 0) -> KnowledgeBase:
     """The trajectories of public reference `images` `[n, c, h, w]`, or of the first `most`, to be taken at random."""
     images, labels = images[: most or None], labels[: most or None]
-    generator = torch.Generator(images.device).manual_seed(seed)
+    generator = torch.Generator(images.device).manual_seed(seed + NOISE_APART)
     return KnowledgeBase(images.new_empty(len(images), 0), images, normal(images, generator), labels, by_class)
 
 

@@ -14,7 +14,7 @@ from sfumato.rehearsal_findings import RetrievalFindings
 from sfumato.retrieval.accuracy import chosen, likeliest_class, measured, numbers
 from sfumato.retrieval.choice import recipe_of, retrieves, times_above
 from sfumato.retrieval.features import FeatureMap, OneStep
-from sfumato.retrieval.knowledge_base import KnowledgeBase, build_knowledge_base
+from sfumato.retrieval.knowledge_base import KnowledgeBase, base_without_keys, build_knowledge_base
 
 T = 40
 SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=0.01, beta_end=0.2))
@@ -83,6 +83,25 @@ def test_real_digits_are_found_again_at_little_noise_and_not_at_much():
     assert quiet.first > 0.85 and loud.first < 0.35
     assert quiet.reference > 0.85 and loud.reference < 0.5
     assert (quiet.time, quiet.share, loud.share) == (2, 2 / T, 1.0)
+
+
+@pytest.mark.parametrize("time", [T // 2, T])
+def test_no_query_of_the_same_seed_finds_a_trajectory_by_its_noise(time):
+    """A run measures, and draws, by the seed that it builds the base with: the n-th query must not have the noise of the n-th trajectory."""
+    x, y = digits()
+    features = FeatureMap(OneStep(SCHEDULE, nothing), Pixels())
+    base = base_of(features, x[:600], y[:600], time)
+    queries, noise = features.noised(x[600:], time, torch.Generator().manual_seed(0))
+    nearest = base.search(queries, 1)[:, 0]
+    assert (nearest == torch.arange(len(nearest))).float().mean() < 0.03
+    assert F.cosine_similarity(noise.flatten(1), base.noise[: len(noise)].flatten(1)).abs().max() < 0.7
+
+
+def test_trajectories_taken_at_random_have_noise_of_their_own_too():
+    x, y = digits(300)
+    begun = torch.randn(x.shape, generator=torch.Generator().manual_seed(7))
+    noise = base_without_keys(x, y, by_class=False, seed=7).noise
+    assert F.cosine_similarity(begun.flatten(1), noise.flatten(1)).abs().max() < 0.7
 
 
 def test_chance_follows_the_shares_of_the_classes():

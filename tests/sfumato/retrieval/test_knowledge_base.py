@@ -221,7 +221,7 @@ def test_keys_are_averaged_over_draws_and_the_trajectory_keeps_its_noise():
 
     one, many, clean = keys(), keys(key_draws=3), keys(clean_keys=True)
     assert torch.equal(one.noise, many.noise) and torch.equal(one.noise, clean.noise)
-    generated = torch.Generator().manual_seed(4)
+    generated = generator(4 + module.NOISE_APART)
     draws = [PIXELS.noised(x, 30, generated)[0] for _ in range(3)]
     torch.testing.assert_close(draws[0], one.keys)
     torch.testing.assert_close(many.keys, F.normalize(sum(draws), dim=1))
