@@ -105,7 +105,8 @@ class Scores(BaseModel):
     """Frechet distance to the real test images in the latents of the run's public autoencoder; None where it has none."""
     frechet_train: float | None = Field(default=None, ge=0)
     """Frechet distance to as many private *training* images, in the features of `frechet`: what published FIDs are. A set that repeats its
-    training images comes near to 0 here, so that it says nothing of copies; None of real images, and in scores of earlier versions."""
+    training images comes near to 0 here, so that it says nothing of copies; None of real images, also after an autoencoder, and in scores of
+    earlier versions."""
     judge: float | None = Field(default=None, ge=0, le=1)
     """Share of real test images that the reader itself reads rightly: what `readable` may reach."""
     intervals: dict[str, Interval]
@@ -256,8 +257,10 @@ def ceiling(
     drawn in its latents can reach; INTERNAL.
 
     `readable` uses the held-out images, which the reader did not learn from; all other scores use the training part, since held-out
-    images would be compared with themselves. No utility classifier learns from them.
+    images would be compared with themselves. So would they with the bench's training images, of which they are what came back: there is no such
+    distance. No utility classifier learns from them.
     """
+    bench = replace(bench, train_features=None)
     read = _read(*test, bench)
     return _scores(train[0], bench, _joined(_seen(*train, bench), _two_samples(*train, bench, progress), read))
 
