@@ -97,9 +97,9 @@ def inception_score(probabilities: Tensor) -> tuple[float, np.ndarray]:
 
 
 def score_of_means(means: np.ndarray) -> float:
-    """The Inception score from the column means [1 + c] of its table."""
+    """The Inception score from the column means [1 + c] of its table; 1 or more, also where rounding would have it below."""
     mean = means[1:][means[1:] > 0]
-    return float(np.exp(means[0] - (mean * np.log(mean)).sum()))
+    return max(1.0, float(np.exp(means[0] - (mean * np.log(mean)).sum())))
 
 
 def neighbours(real_features: Tensor, synthetic_features: Tensor, *, k: int = 5) -> Neighbours:

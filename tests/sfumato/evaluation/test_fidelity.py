@@ -167,6 +167,14 @@ def test_inception_score_of_sure_and_of_clueless_classifiers():
     )
 
 
+@pytest.mark.parametrize("images", [7, 100, 700])
+def test_inception_score_of_images_that_are_all_alike_is_no_less_than_one(images):
+    """Rounding took it below for half of all such sets, and `Scores`, which knows that this cannot be, refused them."""
+    for seed in range(20):
+        one = torch.rand(1, 10, generator=torch.Generator().manual_seed(seed)).softmax(1)
+        assert inception_score(one.repeat(images, 1))[0] >= 1
+
+
 @pytest.mark.filterwarnings("ignore:std")
 def test_inception_score_is_torchmetrics_with_one_split():
     logits = normal(200, 7) * 2
