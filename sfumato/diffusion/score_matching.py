@@ -7,6 +7,10 @@ A score s(u) is the gradient of a log density. Along a random direction v,
 has the expectation of |s(u) - true score|^2 / 2 up to a constant. DPPM takes another direction v^r in the first term.
 The paper prints the formula with the gradient of an energy Q in the place of s; the signs are right where the
 network's output is the score, -grad Q, and that is what it is here.
+
+The second line of Eq. 7, which is minimised in the paper and here, does not follow from its first: by parts, the cross term of
+(v^r^T true score - v^T s)^2 / 2 is v^r^T grad s(u) v, with v^r on one side alone. The first line would teach the share E[v^r^T v] / d of the
+score, less of it the more vectors are exchanged; the second teaches all of it at every epsilon.
 """
 
 from collections.abc import Callable

@@ -126,3 +126,25 @@ def test_the_expectation_of_eq_7_does_not_depend_on_epsilon(epsilon, k):
     result = torch.stack(result)
     error = result.std() / math.sqrt(rounds)
     assert abs(result.mean() - expected) < 4.5 * error and error < 0.04 * abs(expected)
+
+
+def test_the_two_lines_of_eq_7_are_not_one_loss():
+    """Of data N(0, I) and the scores -c u both are parabolas in c: the first is least at E[v^r v] / d, the second at 1, the whole score."""
+    generator, numbers, keep = torch.Generator().manual_seed(4), 6, 0.2
+    u, v = (torch.randn(40_000, numbers, generator=generator) for _ in range(2))
+    parts = [exchanged(part, keep=keep, k=5, generator=generator) for part in v.split(50)]
+    answered = torch.cat(parts)
+
+    def first(c):
+        return ((answered * -u).sum(1) - (v * -c * u).sum(1)).square().mean() / 2
+
+    def second(c):
+        return sliced_losses(lambda x: -c * x, u, v, answered).mean().detach()
+
+    def least(loss):
+        before, at, after = (float(loss(c)) for c in (0.0, 0.5, 1.0))
+        return 0.5 - 0.25 * (after - before) / (after - 2 * at + before)
+
+    share = float((answered * v).sum(1).mean()) / numbers
+    assert 0.5 < share < 0.9, "neighbours by angle are much alike, and not the same"
+    assert least(first) == pytest.approx(share, abs=0.03) and least(second) == pytest.approx(1, abs=0.03)
