@@ -93,7 +93,8 @@ def check_signature(card: dict[str, Any], key: Any) -> str:
 
 
 def check_files(card: dict[str, Any], folder: Any) -> str:
-    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    every = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]  # a link may be a folder's
+    there = {path.relative_to(folder).as_posix(): path for path in every}
     for name in set(there) ^ {*card["files"], "card.json"}:
         raise ValueError(f"file {name} {'is not in the card' if name in there else 'is missing'}")
     for name, digest in sorted(card["files"].items()):
