@@ -78,7 +78,8 @@ def check_privacy(card: dict[str, Any], _: Any) -> str:
 def check_signature(card: dict[str, Any], key: Any) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    text = card["head"]["public_key"] if key is None else Path(key).read_text() if Path(key).is_file() else key
+    named = key is not None and not key.rstrip().endswith(("=", "-----")) and Path(key).is_file()  # else a key as text
+    text = card["head"]["public_key"] if key is None else Path(key).read_text() if named else key
     raw = base64.b64decode("".join(line for line in text.splitlines() if "-----" not in line) + "===")[-32:]
     need(len(raw) == 32, f"the key {text[:60]!r} is neither a file that is there nor a public key")
     whose = f"signed by the key with fingerprint {hashlib.sha256(raw).hexdigest()}"

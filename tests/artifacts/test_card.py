@@ -105,6 +105,19 @@ def test_without_a_key_the_signer_is_not_checked(tmp_path, capsys):
     assert checked(card, capsys, key=str(file))[0] == 0
 
 
+def test_a_file_that_is_named_like_the_key_does_not_stand_for_it(tmp_path, capsys, monkeypatch):
+    """Whoever forges a folder puts his own key into it under the name of the signer's, for those who stand in the folder."""
+    pem = KEY.private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    for number, key in enumerate((KEY.public_key, pem)):
+        file = tmp_path / str(number) / key
+        file.parent.mkdir(parents=True)
+        file.write_text(OTHER.public_key)
+        card = card_in(tmp_path / str(number), QUICK, key=OTHER)
+        monkeypatch.chdir(card.parent)
+        code, lines = checked(card, capsys, key=key)
+        assert code == 1 and KEY.fingerprint in lines[0] and lines[0].startswith("FAILS: the card was changed")
+
+
 # ------------------------------------------------------------------------------------------------------ what is found
 
 
