@@ -168,7 +168,7 @@ def checked_card(folder: Path | str, key: str = "") -> dict[str, Any]:
     folder = Path(folder).expanduser()
     again = "ask whoever published it for the folder again"
     try:
-        card = json.loads((folder / CARD).read_bytes())
+        card = verify_card.read(folder / CARD)
     except OSError:
         raise BadInput(f"{folder} is no published folder: there is no {CARD} in it that can be read") from None
     except ValueError:

@@ -28,6 +28,16 @@ def need(holds: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
+def read(card: Path) -> Any:
+    """The content of a card; no field may stand twice, since a person may read the one and a program the other."""
+
+    def once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        need(len(dict(fields)) == len(fields), "a field of the card stands twice")
+        return dict(fields)
+
+    return json.loads(card.read_bytes(), object_pairs_hook=once)
+
+
 def upper_bound(mechanisms: list[Any], delta: float, about: float, enough: float = 0.0) -> float:
     """An upper bound on epsilon by dp-accounting, as fine as it takes to come to `enough` or to settle."""
     bound = math.inf
@@ -110,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     options, failed = parser.parse_args(arguments), 0
     for check, beside in ((check_signature, options.key), (check_files, options.card.parent), (check_privacy, None)):
         try:
-            print("holds:", check(json.loads(options.card.read_bytes()), beside), flush=True)
+            print("holds:", check(read(options.card), beside), flush=True)
         except Exception as error:
             failed = 1
             print("FAILS:", error if type(error) is ValueError else f"card or key unreadable: {error}", flush=True)

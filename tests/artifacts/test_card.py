@@ -27,6 +27,7 @@ from sfumato.privacy.accounting.events import (
 from sfumato.privacy.ledger.chain import canonical
 from sfumato.privacy.ledger.evidence import mechanisms_of
 from sfumato.privacy.ledger.signing import Signer, signed
+from sfumato.released import certificate as certificate_in
 from tests.examples import make_record, picture_set
 
 KEY, OTHER = Signer(Ed25519PrivateKey.generate()), Signer(Ed25519PrivateKey.generate())
@@ -140,6 +141,21 @@ def test_a_changed_card_is_found(tmp_path, capsys):
         assert checked(card, capsys)[0] == 1, changes
 
 
+def test_a_field_that_stands_twice_is_found(tmp_path, capsys):
+    """Programs take the last one, which was signed, and people may read the first."""
+    card = card_in(tmp_path / "set", QUICK)
+    whole, added = card.read_text(), '"epsilon": 0.1, '
+    for at in (whole.index("{") + 1, whole.index('"epsilon"')):
+        text = f"{whole[:at]}{added}{whole[at:]}"
+        if at == 1:
+            text = text.replace(added, '"statement": "(0.1, 1e-05)-differential privacy", ', 1)
+        card.write_text(text)
+        code, lines = checked(card, capsys)
+        assert code == 1 and lines == ["FAILS: a field of the card stands twice"] * 3
+        with pytest.raises(BadInput, match="was changed"):
+            certificate_in(card.parent)
+
+
 def test_an_epsilon_too_small_is_found_whoever_signed(tmp_path, capsys):
     card = card_in(tmp_path / "set", [VOTES, STEPS])
     certificate = json.loads(card.read_text())["certificate"]
@@ -223,7 +239,7 @@ def test_the_script_stands_alone_and_is_short():
     nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
     modules = {(n.module if isinstance(n, ast.ImportFrom) else n.names[0].name).split(".")[0] for n in nodes}
     assert modules - set(sys.stdlib_module_names) == {"dp_accounting", "cryptography"}
-    assert len(text.splitlines()) < 130 and "assert " not in text  # which `python -O` would leave out
+    assert len(text.splitlines()) < 135 and "assert " not in text  # which `python -O` would leave out
     value = {"b": [1.5, "\u00e9"], "a": None}
     assert json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False) == canonical(value)
 
