@@ -138,7 +138,8 @@ class Ledger(DecidedLedger):
             check_change(entries, dataset, digest)
             digests = {entry.body["digest"] for entry in entries if entry.dataset == dataset and "digest" in entry.body}
             stored = stored_prints(connection)
-            compared = not unit and prints is not None and all((dataset, one) in stored for one in digests)
+            lost = any((entry.dataset, entry.kind) == (dataset, RECOVERED) for entry in entries)  # of records unknown
+            compared = not (unit or lost) and prints is not None and all((dataset, one) in stored for one in digests)
             body = {"digest": digest, "version": version_of(entries, dataset) + 1, "compared": compared}
             entry = write(dataset, "version", {**body, "run": run, "code_version": code_version})
             if prints:

@@ -3,12 +3,14 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.ledger.balance import entry_label
 from sfumato.privacy.ledger.chain import migrate
+from sfumato.privacy.ledger.fingerprints import Prints
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.ledger.signing import Head, Keys, signed
 from tests.sfumato.privacy.ledger.test_databases import auditors_hash
@@ -243,6 +245,28 @@ def test_heads_seen_elsewhere_are_asked_for_from_then_on(url, keys):
         assert ledger.lacks() == [Head(7, "ab" * 32)]
         ledger.recover([known], "a test of ours")
         assert ledger.lacks() == [] and spend(ledger).seq == 3
+
+
+def test_a_version_that_was_lost_does_not_begin_again_at_zero(url, keys):
+    """Its spends are written anew without their records, so that nobody can say that those of the next version are others."""
+    first, second = (Prints(9, np.arange(9 * at, 9 * at + 18, dtype=np.uint64).reshape(9, 2)) for at in (1, 9))
+    who = {"run": "run-2", "code_version": "0.1"}
+    with at(url, keys) as ledger:
+        ledger.set_budget("digits", 5, DELTA)
+        ledger.note_records("digits", "d1g3st", first)
+        spend(ledger)
+        assert ledger.new_version("digits", "n3wer", prints=second, **who).body["compared"]
+        spend(ledger, [THREE], digest="n3wer")
+        stated = json.dumps(ledger.statement())
+    cut(url, 2)
+    tamper(url, "DELETE FROM fingerprints WHERE digest = 'n3wer'")
+    with at(url, keys) as ledger:
+        ledger.recover(ledger.known_from([stated]))
+        assert ledger.total("digits").epsilon == 4.0
+        ledger.new_version("digits", "n3wer", prints=second, **who)
+        assert ledger.total("digits").epsilon == 4.0
+        with pytest.raises(Refused, match="epsilon 1 of 5 left"):
+            spend(ledger, [THREE], digest="n3wer")
 
 
 # A ledger of the earlier format
