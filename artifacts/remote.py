@@ -19,8 +19,8 @@ from typing import Any
 
 from sfumato.errors import BadInput, first_line
 
-PASSWORD = re.compile(r"//[^/@\s]*@")
-"""User and password in an address."""
+PASSWORD = re.compile(r"//[^/\s]*@|//[^/:@\s]*:(?!\d+/)[^@\s]*@")
+"""User and password in an address, which may hold @, or a slash where a user and no port stands before it."""
 MARK, MANIFEST = "store.json", "manifest.json"
 
 

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import socket
 import sqlite3
 import time
@@ -22,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from artifacts.labels import Label
+from artifacts.remote import PASSWORD
 from sfumato.errors import BadInput, first_line
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -31,8 +31,6 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # 7 would take fo
 LOCK = ".opening"
 SQLITE = "sqlite:///"
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
-PASSWORD = re.compile(r"//[^/@\s]*@")
-"""User and password in an address."""
 PARAM_LETTERS = 500
 """Longest value of a parameter that MLflow takes."""
 BUSY_SECONDS = 60

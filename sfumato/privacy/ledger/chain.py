@@ -370,6 +370,8 @@ def _engine(url: str) -> sa.Engine:
     options = {"poolclass": sa.NullPool, "hide_parameters": True}
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         options |= {"isolation_level": "READ COMMITTED", "connect_args": {"connect_timeout": CONNECT_SECONDS}}
+        if password := parsed.query.get("password"):  # there, messages would show it
+            parsed = parsed.difference_update_query(["password"]).set(password=str(password))
         try:
             return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), **options)
         except ImportError as error:

@@ -89,6 +89,11 @@ def test_a_server_that_lets_nobody_write_is_told_at_the_start(postgres_url):
     assert "read-only transaction" in told_in_one_line(lambda: ledger_at(read_only))
 
 
+def test_a_password_among_the_options_of_an_address_is_not_shown():
+    reported = told_in_one_line(lambda: ledger_at("postgresql://127.0.0.1:1/x?user=stranger&password=a-password"))
+    assert "user=stranger" in reported and "a-password" not in reported
+
+
 def test_a_server_that_is_not_there_or_lets_nobody_in_is_told_at_the_start(postgres_server, postgres_url):
     told_in_one_line(lambda: ledger_at(postgres_url.replace("/fresh_", "/nowhere_")))
     reported = told_in_one_line(lambda: ledger_at(postgres_url.replace("sfumato@", "stranger:a-password@")))
