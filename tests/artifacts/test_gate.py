@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import shutil
+import sqlite3
 
 import pytest
 from PIL import Image
@@ -262,6 +263,30 @@ def test_entries_that_disagree_give_no_certificate(place, tmp_path, other):
 
 
 # Bound to this ledger
+
+
+def test_from_a_ledger_that_was_set_back_nothing_leaves(place, record, tmp_path):
+    """A copy from before an audit that refuted the run, or before other runs paid, knows nothing of them."""
+    database, copy = place.home / "ledger.db", tmp_path / "backup.db"
+    with place.ledger() as ledger:
+        gate.passed(place.store(), ledger, record)
+    with sqlite3.connect(database) as here, sqlite3.connect(copy) as there:
+        here.backup(there)
+    with place.ledger() as ledger:
+        ledger.check(
+            "scans",
+            what="audit",
+            artifact=record.samples_artifact,
+            finding="f" * 64,
+            passed=False,
+            spends=[one.hash for one in ledger.entries() if one.kind == "reserve"],
+            run=record.run,
+            code_version="1",
+        )
+    refused(record, tmp_path, "refutes its promise", Refused)
+    with sqlite3.connect(copy) as there, sqlite3.connect(database) as here:
+        there.backup(here)
+    refused(record, tmp_path, "lacks entry .*, which was seen before", Refused)
 
 
 def test_what_another_ledger_paid_for_is_missing_here_and_never_borrows_a_price(place, tmp_path):

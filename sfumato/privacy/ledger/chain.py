@@ -191,6 +191,11 @@ class Chain:
             self._remember(self._ledger, lost)
             self._refuse_gap(entries, [*self.seen(), *lost], spending=True)
 
+    def check_whole(self) -> None:
+        """Refuse where the chain lacks an entry that was seen before."""
+        seen = self.seen()
+        self._refuse_gap(self.unchecked_entries(), seen, spending=True)
+
     def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
         """The heads, seen before or among `heads`, that are neither in the chain nor made up for, the latest first."""
         seen = self.seen()

@@ -99,6 +99,10 @@ class SignedLedger:
         """The heads seen before, and those among `heads`, that this ledger neither holds nor makes up for, the latest first."""
         return self._chain.lacks(heads)
 
+    def check_whole(self) -> None:
+        """Refused where this ledger lacks an entry that was seen before: its totals, checks and decisions may be outdated."""
+        self._chain.check_whole()
+
     def check_heads(self, sources: Sequence["Known"]) -> None:
         """Refused where this ledger lacks a head that one of these knows; they are seen from then on."""
         self._chain.see([head for source in sources for head in source.heads])
