@@ -9,12 +9,14 @@ Not covered: a run whose settings ask for no approval; who may write to the ledg
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
+from artifacts.binding import named_by
 from artifacts.record import RunRecord
 from sfumato.config import APPROVALS, Release
 from sfumato.errors import BadInput
-from sfumato.privacy.ledger.decisions import DAY, REFUSED, Decision
+from sfumato.privacy.ledger.chain import Entry
+from sfumato.privacy.ledger.decisions import DAY, DECISION, REFUSED, Decision, decisions_of
 from sfumato.privacy.ledger.signing import SHOWN_LETTERS, fingerprint
 
 NONE, _, SIGNED = APPROVALS
@@ -70,15 +72,16 @@ def check(record: RunRecord, terms: Release, accepting: Collection[str] = ()) ->
     return last
 
 
-def refuse_kin(record: RunRecord, others: Iterable[RunRecord]) -> None:
+def refuse_kin(record: RunRecord, known: Sequence[Entry]) -> None:
     """`BadInput` where a person last refused another run that stands on the same paid readings, as another edition of one model does: unless somebody
-    approves one of the two, this one does not leave either."""
-    for other in others:
-        last = other.decisions[-1] if other.decisions else None
-        same = other.run != record.run and set(other.entries) & set(record.entries)
-        if same and last and last.decision == REFUSED:
+    approves one of the two, this one does not leave either. `known` are all entries of the ledger, whose copy check names what samples stand on."""
+    decided = {one.body["run"]: one.body["artifact"] for one in known if one.kind == DECISION}
+    for run, samples in decided.items():
+        last = decisions_of(known, run, samples)[-1]
+        paid = {number for one in named_by(known, "check", samples) for number in one.body["spends"]}
+        if run != record.run and last.decision == REFUSED and paid & set(record.entries):
             raise BadInput(
-                f"run {record.run} draws from what run {other.run} paid for, which was {last.in_words()}; nothing of it leaves before somebody approves "
+                f"run {record.run} draws from what run {run} paid for, which was {last.in_words()}; nothing of it leaves before somebody approves "
                 f"either: {ways_of(record.run)}"
             )
 

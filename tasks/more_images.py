@@ -32,7 +32,8 @@ def model_of(record: RunRecord, *, classes: Sequence[str] = (), seed: int | None
     with place.ledger() as ledger, store.writing() as folder:
         released = gate.passed(store, ledger, record)
         decided = record.model_copy(update={"decisions": released.decisions})
-        approval.check(released, terms_of(released, terms_of(decided)))
+        if approval.check(released, terms_of(released, terms_of(decided))) is None:
+            approval.refuse_kin(released, ledger.entries())
         if released.certificate is None or (why := lacking(released)):
             raise Refused(f"no more images of run {record.run} can be drawn at no cost: {why}")
         write_parts(folder, store, released)

@@ -9,7 +9,7 @@ from artifacts.labels import Label
 from artifacts.model import lacking, with_images
 from artifacts.packaging import Packaging
 from artifacts.publish import destination, publish, safe_name
-from artifacts.record import RunRecord, private_of, records, save_record
+from artifacts.record import RunRecord, private_of, save_record
 from artifacts.store import Store
 from sfumato import __version__
 from sfumato.errors import BadInput, Refused
@@ -45,7 +45,7 @@ def publish_run(
             packaging.of_run(released), date=now()[:DAY], signer=packaging.signer or place.image_signer()
         )
         if approval.check(released, packaging.terms, accepting) is None:
-            approval.refuse_kin(released, records(place.runs))
+            approval.refuse_kin(released, ledger.entries())
         released = accepted(store, ledger, record, claim=accept_claim, copies=accept_copies)
         evidence = evidence_of(store, ledger, released)
     record = record.model_copy(update={"overrides": released.overrides, "decisions": released.decisions})

@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 from PIL import Image
 
-from artifacts import gate
+from artifacts import approval, gate
 from artifacts.binding import unbound
 from artifacts.record import RECORD, run_folder, save_record
 from artifacts.references import NearestPublic, Samples, TunedModel
@@ -20,8 +20,10 @@ from sfumato.images import picture, save_png
 from sfumato.privacy.accounting.accountant import AtZero
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.privacy.ledger.chain import canonical
+from sfumato.privacy.ledger.decisions import Decision
 from sfumato.privacy.ledger.ledger import entry_label
 from tasks import release
+from tasks.more_images import model_of
 from tasks.release import publish_run
 from tasks.reporting import report_for_prefect
 from tasks.runtime.environment import configure
@@ -287,6 +289,27 @@ def test_from_a_ledger_that_was_set_back_nothing_leaves(place, record, tmp_path)
     with sqlite3.connect(copy) as there, sqlite3.connect(database) as here:
         there.backup(here)
     refused(record, tmp_path, "lacks entry .*, which was seen before", Refused)
+
+
+def test_a_refusal_of_the_same_paid_model_is_in_the_ledger_and_not_in_a_folder(place, record, tmp_path):
+    """Nor does it matter by which way more of it would leave."""
+    other = keep_samples(place.store(), picture_set(5), {}, plan=make_plan())
+    spends = [one.hash for one in place.ledger().entries() if one.kind == "reserve"]
+    said = {"run": "an earlier edition", "digests": {}, "name": "A", "role": "B", "reason": "a face", "licence": ""}
+    refusal, approved = (
+        Decision(decision=word, time="2026-01-01T00:00:00+00:00", **said) for word in ("refused", "approved")
+    )
+    with place.ledger() as ledger:
+        check = {"what": "copies", "artifact": other.digest, "finding": "f" * 64, "passed": True}
+        ledger.check("scans", **check, spends=spends[:1], run="an earlier edition", code_version="1")
+        ledger.decide("scans", refusal, artifact=other.digest, code_version="1")
+    with pytest.raises(BadInput, match="draws from what run an earlier edition paid for, which was refused"):
+        publish_run(record, tmp_path / "out")
+    with pytest.raises(BadInput, match="draws from what run an earlier edition paid for, which was refused"):
+        model_of(record)
+    with place.ledger() as ledger:
+        ledger.decide("scans", approved, artifact=other.digest, code_version="1")
+        approval.refuse_kin(gate.passed(place.store(), ledger, record), ledger.entries())
 
 
 def test_what_another_ledger_paid_for_is_missing_here_and_never_borrows_a_price(place, tmp_path):
