@@ -295,9 +295,9 @@ def test_a_refusal_of_the_same_paid_model_is_in_the_ledger_and_not_in_a_folder(p
     """Nor does it matter by which way more of it would leave."""
     other = keep_samples(place.store(), picture_set(5), {}, plan=make_plan())
     spends = [one.hash for one in place.ledger().entries() if one.kind == "reserve"]
-    said = {"run": "an earlier edition", "digests": {}, "name": "A", "role": "B", "reason": "a face", "licence": ""}
+    words = {"run": "an earlier edition", "digests": {}, "name": "A", "role": "B", "reason": "a face", "licence": ""}
     refusal, approved = (
-        Decision(decision=word, time="2026-01-01T00:00:00+00:00", **said) for word in ("refused", "approved")
+        Decision(decision=word, time="2026-01-01T00:00:00+00:00", **words) for word in ("refused", "approved")
     )
     with place.ledger() as ledger:
         check = {"what": "copies", "artifact": other.digest, "finding": "f" * 64, "passed": True}

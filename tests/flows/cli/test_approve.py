@@ -129,8 +129,10 @@ def test_a_refusal_holds_for_another_edition_of_the_same_paid_model(sfumato, run
     assert not {*first.entries} & {*other.entries}
     assert sfumato("approve", name, "--key", key[0], *WHO, "--refuse", "faces").code == 0
     assert sfumato("publish", other.run, "--to", tmp_path / "own").code == 0, "what was paid for by itself"
-    refused = load_record(where().runs, name)
-    save_record(folder / "runs" / name, refused.model_copy(update={"entries": other.entries}))
+    with where().ledger() as ledger:
+        spends = [entry.hash for entry in ledger.entries() if entry.seq in other.entries]
+        check = {"what": "copies", "artifact": first.samples_artifact, "finding": "f" * 64, "passed": True}
+        ledger.check("scans", **check, spends=spends, run=name, code_version="1")
     out = tmp_path / "out"
     assert sfumato("publish", other.run, "--to", out).is_one_line(
         f"what run {name} paid for", "A. Jones", "edition-2 --key FILE"
