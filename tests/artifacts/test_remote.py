@@ -143,7 +143,7 @@ def test_a_store_of_another_version_is_refused(tmp_path):
         ("postgresql://keeper:of/secret@host/x", "postgresql://host/x"),
         ("https://host:5000/mail@folder", "https://host:5000/mail@folder"),
         ("s3://bucket/mail@folder", "s3://bucket/mail@folder"),
-        ("file:///tmp/a:b@c", "file:///tmp/a:b@c"),
+        ("file:///mnt/a:b@c", "file:///mnt/a:b@c"),
     ],
 )
 def test_user_and_password_are_taken_out_of_an_address_and_nothing_else(url, without):

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ import torch
 from sfumato import adapters, sources
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
-from sfumato.images import to_unit
+from sfumato.images import ImageSet, to_unit
+from sfumato.latents import PIXELS
 from sfumato.methods import dp_ensemble
 from sfumato.methods.parts import Parts, untuned
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, STAGE_TRAINING, Facts
@@ -262,24 +263,43 @@ def ledger(tmp_path):
         yield opened
 
 
-def test_heads_are_trained_in_one_look_each_on_the_shard_that_the_hash_deals(world, access_to, ledger):
-    tiny = world("dp-ensemble", *HEADS)
-    seen = []
+@dataclass(frozen=True)
+class Dealt:
+    """What the training of heads was given, the digits, the shard of each, and the look's entries."""
 
-    def train(own):
-        seen.extend(own)
-        return torch.nn.Linear(1, 1)
+    own: list[tuple[torch.Tensor, torch.Tensor]]
+    digits: ImageSet
+    where: np.ndarray
+    entries: dict[str, str]
 
-    members = tiny.plan.members
-    requested = {"shards": members.count, "key": members.key, "device": CPU}
-    _, entries = shards_trained(access_to(ledger)(STAGE_TRAINING, tiny), train, **requested)
-    digits = sources.load("digits", sources.Reading(size=8, share=tiny.settings.data.share))
-    where = dealt(digits, 3, members.key)
-    assert [len(x) for x, _ in seen] == np.bincount(where, minlength=3).tolist()
-    for place, (x, y) in enumerate(seen):
-        torch.testing.assert_close(x, to_unit(digits.pixels[where == place]))
-        assert y.tolist() == digits.labels[where == place].tolist()
-    assert set(entries.values()) == {"INTERNAL"} and not ledger.spends("digits"), (
+
+@pytest.fixture
+def dealt_with(world, access_to, ledger):
+    """Train on shards with a codec or none, by what only keeps the records that it gets."""
+
+    def look(codec=PIXELS) -> Dealt:
+        tiny, own = world("dp-ensemble", *HEADS), []
+
+        def train(shards):
+            own.extend(shards)
+            return torch.nn.Linear(1, 1)
+
+        members = tiny.plan.members
+        requested = {"shards": members.count, "key": members.key, "device": CPU, "codec": codec}
+        _, entries = shards_trained(access_to(ledger)(STAGE_TRAINING, tiny), train, **requested)
+        digits = sources.load("digits", sources.Reading(size=8, share=tiny.settings.data.share))
+        return Dealt(own, digits, dealt(digits, members.count, members.key), entries)
+
+    return look
+
+
+def test_heads_are_trained_in_one_look_each_on_the_shard_that_the_hash_deals(dealt_with, ledger):
+    given = dealt_with()
+    assert [len(x) for x, _ in given.own] == np.bincount(given.where, minlength=3).tolist()
+    for place, (x, y) in enumerate(given.own):
+        torch.testing.assert_close(x, to_unit(given.digits.pixels[given.where == place]))
+        assert y.tolist() == given.digits.labels[given.where == place].tolist()
+    assert set(given.entries.values()) == {"INTERNAL"} and not ledger.spends("digits"), (
         "it costs nothing, and its result stays"
     )
 
@@ -296,22 +316,12 @@ class RoundsByBatch:
         return 1e9
 
 
-def test_no_record_of_another_shard_decides_how_the_records_of_one_are_rounded(world, access_to, ledger):
+def test_no_record_of_another_shard_decides_how_the_records_of_one_are_rounded(dealt_with):
     """A codec's products round by the length of their batch, and training enlarges that, so that one record would change several members."""
-    tiny = world("dp-ensemble", *HEADS)
-    seen = []
-
-    def train(own):
-        seen.extend(own)
-        return torch.nn.Linear(1, 1)
-
-    members = tiny.plan.members
-    requested = {"shards": members.count, "key": members.key, "device": CPU, "codec": RoundsByBatch()}
-    shards_trained(access_to(ledger)(STAGE_TRAINING, tiny), train, **requested)
-    digits = sources.load("digits", sources.Reading(size=8, share=tiny.settings.data.share))
-    where = dealt(digits, members.count, members.key)
-    for place, (x, _) in enumerate(seen):
-        assert torch.equal(x, RoundsByBatch().encode(to_unit(digits.pixels[where == place])))
+    given = dealt_with(RoundsByBatch())
+    assert len(given.own) == 3
+    for place, (x, _) in enumerate(given.own):
+        assert torch.equal(x, RoundsByBatch().encode(to_unit(given.digits.pixels[given.where == place])))
 
 
 def test_a_run_with_heads_pays_what_its_plan_says(world, access_to, ledger):
