@@ -102,37 +102,37 @@ def features(model: Classifier, x: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------------- the discs
 
 
-def discs(count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Images `[count, 3, 28, 28]` in -1..1 and their kinds `[count]`."""
+def discs(count: int, rng: np.random.Generator, side: int = SIDE) -> tuple[Tensor, Tensor]:
+    """Images `[count, 3, side, side]` in -1..1 and their kinds `[count]`."""
     labels = rng.choice(len(KINDS), count, p=SHARES)
-    parts = [one_disc(KINDS[label], rng) for label in labels]
+    parts = [one_disc(KINDS[label], rng, side) for label in labels]
     return torch.stack(parts).clamp(0, 1) * 2 - 1, torch.from_numpy(labels)
 
 
-def one_disc(kind: tuple[int, float, tuple[float, float, float]], rng: np.random.Generator) -> Tensor:
-    """A body with nuclei off the middle, on a ground with discs at the border; `[3, 28, 28]` in about 0..1."""
+def one_disc(kind: tuple[int, float, tuple[float, float, float]], rng: np.random.Generator, small: int) -> Tensor:
+    """A body with nuclei off the middle, on a ground with discs at the border; `[3, small, small]` in about 0..1."""
     nuclei, share, body = kind
-    side, middle = SIDE * FINE, SIDE * FINE / 2
+    side, middle, away_by = small * FINE, small * FINE / 2, small * FINE / SIDE
     image = colour(PAPER, 0.05, rng) * torch.ones(3, side, side)
     for _ in range(rng.integers(0, 4)):
         turn, far = rng.uniform(0, 2 * math.pi), side * rng.uniform(0.45, 0.6)
         place = (middle + far * math.cos(turn), middle + far * math.sin(turn))
-        image = painted(image, blob(place, 0.13 * side, rng) * 0.7, colour(OTHER, 0.02, rng))
-    centre, radius = middle + rng.normal(0, 2 * FINE, 2), side * rng.normal(0.24, 0.03)
-    image = painted(image, blob(tuple(centre), radius, rng) * 0.9, colour(body, 0.03, rng))
+        image = painted(image, blob(place, 0.13 * side, side, rng) * 0.7, colour(OTHER, 0.02, rng))
+    centre, radius = middle + rng.normal(0, 2 * away_by, 2), side * rng.normal(0.24, 0.03)
+    image = painted(image, blob(tuple(centre), radius, side, rng) * 0.9, colour(body, 0.03, rng))
     turn, ink, cover = rng.uniform(0, 2 * math.pi), colour(DARK, 0.05, rng), torch.zeros(side, side)
     for number in range(nuclei):
         way = turn + 0.8 * number * 2 * math.pi / nuclei
         away = 0.42 * radius * (nuclei > 1) * np.array([math.cos(way), math.sin(way)])
-        place = tuple(centre + away + rng.normal(0, FINE, 2))
-        cover = torch.maximum(cover, blob(place, share * radius * math.exp(rng.normal(0, 0.1)), rng))
-    small = F.avg_pool2d(painted(image, cover * 0.95, ink)[None], FINE)[0]
-    return small + 0.015 * torch.from_numpy(rng.standard_normal(small.shape)).float()
+        place = tuple(centre + away + rng.normal(0, away_by, 2))
+        cover = torch.maximum(cover, blob(place, share * radius * math.exp(rng.normal(0, 0.1)), side, rng))
+    coarse = F.avg_pool2d(painted(image, cover * 0.95, ink)[None], FINE)[0]
+    return coarse + 0.015 * torch.from_numpy(rng.standard_normal(coarse.shape)).float()
 
 
-def blob(centre: tuple[float, ...], radius: float, rng: np.random.Generator) -> Tensor:
-    """How far each pixel of the fine grid lies inside a blob, 0..1."""
-    line = torch.arange(SIDE * FINE, dtype=torch.float32)
+def blob(centre: tuple[float, ...], radius: float, side: int, rng: np.random.Generator) -> Tensor:
+    """How far each pixel of a fine grid `[side, side]` lies inside a blob, 0..1."""
+    line = torch.arange(side, dtype=torch.float32)
     across, down = line[None] - centre[0], line[:, None] - centre[1]
     turn, long = rng.uniform(0, math.pi), math.exp(rng.normal(0, SPREAD))
     u = (across * math.cos(turn) + down * math.sin(turn)) / long

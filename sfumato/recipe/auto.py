@@ -52,7 +52,7 @@ def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
     if recipe.choices:
         return settings
     declared = Declared(facts, public_images, frozenset(paths_set(settings)))
-    refuse_undivided(declared, CPU_SIDE if settings.recipe.device == "cpu" else max(FOLDS) * POSITIONS[1])
+    refuse_undivided(declared, recipe.device, CPU_SIDE if recipe.device == "cpu" else max(FOLDS) * POSITIONS[1])
     try:
         settings, choices = chosen(settings, declared)
     except TooShort as short:

@@ -21,7 +21,8 @@ where it would speckle pixels (`benchmarks/small_images.py`). One that does not 
 POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
-"""Factors by which an autoencoder may shrink a side, of which the first that fits is used."""
+"""Factors by which an autoencoder may shrink a side, of which the first that fits is used; on a CPU the first that leaves `UNET_UP_TO` positions or
+fewer, where one does (docs/results/quality.md#larger-images)."""
 WIDTH_AT_FULL_SIZE = 12
 """Channels of an autoencoder that works at the images' own size first."""
 CHANNELS = {
@@ -47,7 +48,7 @@ def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Pixels where they are few, latents above."""
     _, height, width = declared.shape
     side = max(height, width)
-    if side <= PIXELS_UP_TO or (side <= SMALL and fold_of(height, width) is None):
+    if side <= PIXELS_UP_TO or (side <= SMALL and fold_of(height, width, settings.recipe.device) is None):
         yield Pick("latent.kind", "none", f"{height}x{width} pixels are few enough to be drawn one by one")
         return
     yield Pick("latent.kind", "patch", f"above {PIXELS_UP_TO} pixels a side; public images alone teach the autoencoder")
@@ -56,7 +57,7 @@ def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The size of a latent, by the kind of the autoencoder."""
     channels, height, width = declared.shape
-    fold = fold_of(height, width)
+    fold = fold_of(height, width, settings.recipe.device)
     if settings.latent.kind == "none" or fold is None:
         return
     if settings.latent.kind == "patch":
@@ -82,7 +83,7 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield Pick("latent.channels", int(numbers), why)
 
 
-def fold_of(height: int, width: int) -> int | None:
+def fold_of(height: int, width: int, device: str) -> int | None:
     """The factor by which a side shrinks to a number of positions that fits the size; None where nothing fits."""
     small = max(height, width) <= SMALL
     fewest, most = SMALL_POSITIONS if small else POSITIONS
@@ -93,16 +94,17 @@ def fold_of(height: int, width: int) -> int | None:
         and min(height, width) >= fewest * fold
         and max(height, width) <= most * fold
     ]
-    return next(iter(fitting), None)
+    few = [fold for fold in fitting if device == "cpu" and max(height, width) <= UNET_UP_TO * fold]
+    return next(iter(few or fitting), None)
 
 
-def refuse_undivided(declared: Declared, largest: int) -> None:
+def refuse_undivided(declared: Declared, device: str, largest: int) -> None:
     """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one of at most `largest`."""
     _, height, width = declared.shape
     free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
-    if free and max(height, width) > SMALL and fold_of(height, width) is None:
+    if free and max(height, width) > SMALL and not fold_of(height, width, device):
         near = min(
-            (side for side in range(min(FOLDS) * POSITIONS[0], largest + 1) if fold_of(side, side)),
+            (side for side in range(min(FOLDS) * POSITIONS[0], largest + 1) if fold_of(side, side, device)),
             key=lambda side: (abs(side - min(height, width)), side),
         )
         raise BadInput(

@@ -45,6 +45,12 @@ def test_logistic_is_scikit_learns_on_pixels_from_0_to_1(digits):
     assert accuracy("logistic", *digits, seed=5) == pytest.approx(expected)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_solver_that_stops_at_its_limit_is_scored_and_says_nothing_on_the_screen(digits, monkeypatch):
+    monkeypatch.setattr(utility, "ITERATIONS", 5)
+    assert 0.5 < accuracy("logistic", *digits, seed=5) < 1
+
+
 @pytest.mark.parametrize("kind", ["logistic", "cnn"])
 def test_a_missing_class_costs_its_test_images_and_nothing_else(digits, kind):
     retained = digits.train_labels != 9  # the last one: the classes are not just those seen in training
