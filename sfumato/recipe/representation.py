@@ -18,7 +18,7 @@ PIXELS_UP_TO = 8
 SMALL, SMALL_FOLDS, SMALL_POSITIONS = 16, (2,), (4, 8)
 """Largest side in pixels of a small image, and in the place of `FOLDS` and `POSITIONS` what holds for one: noise of class moments bends strokes then,
 where it would speckle pixels (`benchmarks/small_images.py`). One that does not divide is drawn pixel by pixel."""
-POSITIONS = (7, 16)
+POSITIONS = (6, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
 """Factors by which an autoencoder may shrink a side, of which the first that fits is used; on a CPU the first that leaves `UNET_UP_TO` positions or
@@ -27,8 +27,8 @@ WIDTH_AT_FULL_SIZE = 12
 """Channels of an autoencoder that works at the images' own size first."""
 CHANNELS = {
     "strokes": {2: 1, 4: 2, 8: 4, 16: 4},
-    "grey": {2: 2, 4: 6, 8: 4, 16: 4},
-    "colour": {2: 3, 4: 6, 8: 8, 16: 8},
+    "grey": {2: 2, 4: 6, 8: 8, 16: 12},
+    "colour": {2: 3, 4: 6, 8: 8, 16: 12},
 }
 """Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
 numbers, about 73 % of what a classifier reads survives, to 6 about 86 % (docs/results/speed.md#autoencoders); of grey ones 40 % with 2

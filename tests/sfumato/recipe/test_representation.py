@@ -43,7 +43,7 @@ def test_in_colour_a_linear_map_lies_beside_the_convolutions_unless_a_person_say
         ("textures", (1, 28, 28), (6, 7, 7)),
         ("omniglot+textures", (1, 28, 28), (6, 7, 7)),
         ("glyphs", (3, 32, 32), (6, 8, 8)),
-        ("textures", (1, 64, 64), (4, 8, 8)),
+        ("textures", (1, 64, 64), (8, 8, 8)),
         ("textures", (3, 64, 64), (8, 8, 8)),
         ("textures", (3, 56, 64), (8, 7, 8)),
         ("textures", (3, 96, 96), (8, 12, 12)),
