@@ -6,10 +6,10 @@ from tests.sfumato.recipe.making import recipe
 
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
-    colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 64, 64))
+    colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 40, 40))
     assert [result.network.kind for result in (grey, gpu, colour, large)] == ["mlp", "dit", "unet", "dit"]
     assert (colour.network.multipliers, colour.network.width, colour.pretraining.batch) == ((1,), 64, 32)
-    assert large.network.patch == 4, "16x16 positions in 16 squares"
+    assert large.network.patch == 2, "10x10 positions in 25 squares"
     assert gpu.network.width > large.network.width and gpu.pretraining.steps > grey.pretraining.steps / 2
 
 

@@ -46,7 +46,9 @@ def test_in_colour_a_linear_map_lies_beside_the_convolutions_unless_a_person_say
         ("textures", (1, 64, 64), (8, 8, 8)),
         ("textures", (3, 64, 64), (8, 8, 8)),
         ("textures", (3, 56, 64), (8, 7, 8)),
-        ("textures", (3, 96, 96), (8, 12, 12)),
+        ("textures", (3, 48, 48), (8, 6, 6)),
+        ("textures", (3, 104, 104), (8, 13, 13)),
+        ("textures", (3, 128, 128), (12, 8, 8)),
     ],
 )
 def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
@@ -56,3 +58,22 @@ def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 13, 13), (1, 16, 6)])
 def test_images_that_are_tiny_or_small_and_do_not_divide_are_drawn_pixel_by_pixel(shape):
     assert recipe(shape=shape).latent.kind == "none"
+
+
+def test_on_a_cpu_there_are_eight_positions_a_side_or_fewer_where_they_fit_and_on_a_gpu_more():
+    assert [fold_of(side, side, "cpu") for side in (24, 28, 32, 48, 64, 96, 128, 40, 104)] == [
+        4,
+        4,
+        4,
+        8,
+        8,
+        16,
+        16,
+        4,
+        8,
+    ]
+    assert [fold_of(side, side, "gpu") for side in (28, 32, 48, 64, 128)] == [4, 4, 4, 4, 8]
+    small, large = (
+        recipe("data.public=textures", f"recipe.device={device}", shape=(3, 64, 64)) for device in ("cpu", "gpu")
+    )
+    assert [result.network.kind for result in (small, large)] == ["unet", "dit"]
