@@ -15,6 +15,8 @@ FLAT = 1e-3
 """Least variance along a direction, as a share of the mean one."""
 TINY = torch.finfo(torch.float64).tiny
 """In the place of a number above 0 that rounding made nothing."""
+NO_VARIANCE = 1e-12
+"""Variance of a band of public images up to which rounding alone made it; a factor on it would be of any size."""
 NARROWEST, WIDEST = 5e-3, 50.0
 """Bounds of a variance along a direction, as a multiple of the prior's."""
 AS_PRIOR = 1.0
@@ -82,8 +84,10 @@ def levelled(prior: Tensor, seen: Tensor, vectors: Tensor, *, noise: float, reco
 
 
 def _level(values: Tensor, seen: Tensor, noise: float, records: float, unsure: float) -> float:
-    """The factor on variances `[m]` that brings their sum to the one `seen`, as far as noise and chance allow."""
-    total = max(float(values.sum()), math.ulp(0.0))
+    """The factor on variances `[m]` that brings their sum to the one `seen`, as far as noise and chance allow; 1 where there is no variance to scale."""
+    total = float(values.sum())
+    if total <= NO_VARIANCE:
+        return 1.0
     doubt = math.sqrt(len(values) * noise**2 + 2 * float(values.square().sum()) / records) / total
     return max(NARROWEST, 1 + (float(seen.sum()) / total - 1) / (1 + (doubt / unsure) ** 2))
 

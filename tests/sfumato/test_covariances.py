@@ -59,6 +59,16 @@ def test_a_level_without_variance_or_with_a_negative_one_stays_above_nothing():
         assert torch.linalg.eigvalsh(result).min() > 0 and result.trace() < 0.05 * prior.trace()
 
 
+@pytest.mark.parametrize("left", [0.0, 1e-160])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_directions_in_which_public_images_do_not_vary_stay_as_they_are(left, noise):
+    """A public side of one colour, or of one pixel that is always black: nothing is there that a level could scale."""
+    prior, seen = (torch.eye(D, dtype=torch.float64) for _ in range(2))
+    prior[:3, :3] *= left
+    result = levelled(prior, 2 * seen, torch.eye(D, dtype=torch.float64), noise=noise, records=4000.0, unsure=0.5)
+    assert result.isfinite().all() and result[:3, :3].abs().max() <= 100 * left and result[5, 5] > 1
+
+
 def test_waves_are_orthonormal_and_each_octave_holds_frequencies_twice_as_high():
     for height, width in ((7, 7), (8, 8), (4, 6)):
         basis = cosines(height, width)
