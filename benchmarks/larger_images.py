@@ -73,6 +73,7 @@ def main() -> None:
     for row in rows:
         print(f"| {' | '.join(row)} |")
     if arguments.picture:
+        arguments.picture.parent.mkdir(parents=True, exist_ok=True)
         stacked(pictures).save(arguments.picture)
 
 

@@ -32,7 +32,8 @@ CHANNELS = {
 }
 """Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
 numbers, about 73 % of what a classifier reads survives, to 6 about 86 % (docs/results/speed.md#autoencoders); of grey ones 40 % with 2
-(docs/results/xrays.md#earlier-and-other-attempts)."""
+(docs/results/xrays.md#earlier-and-other-attempts); of grey shapes, squares of 8x8 to 6 numbers, 78 %, to 8 numbers 87 %
+(docs/results/quality.md#larger-images)."""
 OF_SMALL = {"strokes": 2}
 """Channels of a small image, where they are others."""
 BESIDE, ALONE = (
