@@ -43,10 +43,12 @@ LEAST_SECONDS = 1e-9
 """Shortest time by the table that is divided by."""
 STEP_SECONDS = 0.08
 """About how long one timed step may be, by the table."""
-PROBE_BYTES = 0.4e9
-"""Most that one timed step holds, of a network's activations."""
+PROBE_BYTES = 0.1e9
+"""Most that one timed step holds: a network's activations, weights and gradients."""
 HELD = 4.0
 """Memory of a training step in units of its layers' outputs: outputs, norms, their gradients."""
+HELD_WEIGHTS = 4.0
+"""The same in units of its weights: these, their gradients, and the copies of both that convolutions put in order."""
 BYTES = 4
 """Of a number."""
 
@@ -71,7 +73,8 @@ class Probe:
         """Seconds of one image in a step of `kind` whose forward pass is `work`: timed where that is small, by the table otherwise."""
         cost = self.table[kind]
         tabled = by_the_table(Cost(cost.work), work, 1) if training else drawing_seconds(cost, work, 1)
-        fitting = min(STEP_SECONDS / max(tabled, LEAST_SECONDS), PROBE_BYTES / (HELD * BYTES * max(work.numbers, 1.0)))
+        free = PROBE_BYTES - HELD_WEIGHTS * BYTES * work.weights
+        fitting = min(STEP_SECONDS / max(tabled, LEAST_SECONDS), free / (HELD * BYTES * max(work.numbers, 1.0)))
         if not self.times or fitting < 1 or time.perf_counter() - self.started > PROBE_SECONDS:
             return tabled * self.slower
         images = int(min(PROBE_IMAGES, fitting))
@@ -125,6 +128,7 @@ def denoiser_step(model: nn.Module, settings: Settings, shape: Shape, images: in
     """Loss and gradients of a denoiser, of so many images."""
     examples = examples_of(make_schedule(settings.schedule), images, shape)
     record_losses(model, examples).mean().backward()
+    model.zero_grad()
 
 
 @torch.inference_mode()
@@ -137,11 +141,13 @@ def autoencoder_step(coder: nn.Module, images: int, image: Shape, latent: Shape)
     """There and back, and gradients, of so many images."""
     again, _, _ = coder(torch.zeros(images, *image), torch.zeros(images, *latent))
     again.mean().backward()
+    coder.zero_grad()
 
 
 def reading_step(network: nn.Module, images: int, shape: Shape) -> None:
     """Gradients of a network that reads so many images."""
     network(torch.zeros(images, *shape)).mean().backward()
+    network.zero_grad()
 
 
 def kernel_step(shape: Shape) -> None:
