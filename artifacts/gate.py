@@ -58,8 +58,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
 
     `accepting` are the kinds of acceptance (`Override`) that are about to be written.
     """
-    ledger.check_whole()
-    known, samples = ledger.entries(), record.samples_artifact
+    known, samples = ledger.whole_entries(), record.samples_artifact
     settings, plan = _how(store, known, record)
     entries = ledger.entries_by_hash(store.entries(samples))
     _check_set(record, entries, settings["data"]["name"])

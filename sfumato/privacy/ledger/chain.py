@@ -191,10 +191,18 @@ class Chain:
             self._remember(self._ledger, lost)
             self._refuse_gap(entries, [*self.seen(), *lost], spending=True)
 
-    def check_whole(self) -> None:
-        """Refuse where the chain lacks an entry that was seen before."""
+    def whole_entries(self) -> list[Entry]:
+        """All entries in order; `Refused` where the chain lacks one that was seen before, or is broken.
+
+        One reading: what is checked is what is returned, whatever others append meanwhile.
+        """
         seen = self.seen()
-        self._refuse_gap(self.unchecked_entries(), seen, spending=True)
+        with self._transaction(exclusive=False) as connection:
+            book = _load(connection)
+        entries = [_entry(row) for row in book.rows]
+        self._refuse_gap(entries, seen, spending=True)
+        _refuse_broken(book, self._engine.url)
+        return entries
 
     def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
         """The heads, seen before or among `heads`, that are neither in the chain nor made up for, the latest first."""
@@ -545,12 +553,17 @@ def _breaks(book: _Book) -> list[str]:
 def _unbroken(connection: sa.Connection) -> tuple[_Book, list[Entry]]:
     """The stored rows and their entries; `Refused` unless they are chained up to a head that the ledger's key signed."""
     book = _load(connection)
+    _refuse_broken(book, connection.engine.url)
+    return book, [_entry(row) for row in book.rows]
+
+
+def _refuse_broken(book: _Book, url: sa.URL) -> None:
+    """`Refused` unless the rows read at this address are chained up to a head that the ledger's key signed."""
     broken = _breaks(book)
     if not broken and book.rows and not _is_signed(book, book.rows[-1], book.key):
         broken = [f"entry {book.rows[-1].seq}: not signed by the ledger's key"]
     if broken:
-        raise Refused(f"the ledger {connection.engine.url} was tampered with ({broken[0]}): restore it from a backup")
-    return book, [_entry(row) for row in book.rows]
+        raise Refused(f"the ledger {url} was tampered with ({broken[0]}): restore it from a backup")
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

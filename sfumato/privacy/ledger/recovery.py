@@ -99,9 +99,10 @@ class SignedLedger:
         """The heads seen before, and those among `heads`, that this ledger neither holds nor makes up for, the latest first."""
         return self._chain.lacks(heads)
 
-    def check_whole(self) -> None:
-        """Refused where this ledger lacks an entry that was seen before: its totals, checks and decisions may be outdated."""
-        self._chain.check_whole()
+    def whole_entries(self) -> list[Entry]:
+        """All entries in order, of one reading; `Refused` where this ledger lacks one that was seen before, since its totals, checks and decisions
+        may then be outdated, or where its chain is broken."""
+        return self._chain.whole_entries()
 
     def check_heads(self, sources: Sequence["Known"]) -> None:
         """Refused where this ledger lacks a head that one of these knows; they are seen from then on."""

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.ledger import chain
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.ledger.signing import Head, Keys, Signer, canonical, fingerprint, is_signed, is_signed_value
 from tests.sfumato.privacy.ledger.test_databases import auditors_hash
@@ -112,6 +113,31 @@ def test_a_ledger_whose_end_was_cut_off_is_found_out_and_takes_no_entry(url, key
                 use()
             assert "\n" not in str(reported.value)
         assert len(ledger.entries()) == last
+
+
+def test_entries_of_a_ledger_that_is_whole_are_checked_in_one_reading(url, keys, monkeypatch):
+    spent(url, keys)
+    readings = []
+    load = chain._load
+    monkeypatch.setattr(chain, "_load", lambda connection: readings.append(1) or load(connection))
+    with at(url, keys) as ledger:
+        readings.clear()
+        entries = ledger.whole_entries()
+        assert len(readings) == 1 and entries == ledger.entries() and len(entries) == SEVERAL
+        cut(url, 3)
+        assert len(ledger.entries()) == 3, "what is there is unbroken"
+        with pytest.raises(Refused, match="lacks entry 5, which was seen before"):
+            ledger.whole_entries()
+    rechain(url, cheaper)
+    with at(url, keys) as ledger, pytest.raises(Refused, match="lacks entry 5, which was seen before"):
+        ledger.whole_entries()  # what is missing is more urgent than what was rewritten
+
+
+def test_entries_that_were_edited_are_not_whole(url, keys):
+    spent(url, keys)
+    tamper(url, "UPDATE entries SET body = replace(body, 'run-1', 'run-7') WHERE seq = 2")
+    with at(url, keys) as ledger, pytest.raises(Refused, match=r"was tampered with \(entry 2"):
+        ledger.whole_entries()
 
 
 def test_a_new_ledger_in_the_place_of_a_lost_one_pays_for_nothing(tmp_path, keys):
