@@ -11,6 +11,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.auditing import looks
 from sfumato.privacy.auditing.data_profile import DataProfile
 from sfumato.privacy.door import Access, PrivateSet
+from sfumato.sources import drawn_once
 from tasks.public import inspect_public, read_public
 from tasks.runtime.caching import code_version
 from tasks.runtime.environment import where
@@ -37,15 +38,16 @@ def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> t
     """
     place = where()
     public, learnt_from, unfit = None, None, run if isinstance(run, str) else ""
-    if data:
-        with progress("public images") as show:
-            public = inspect_public(data, run.size if isinstance(run, Intended) else data.size, show)
-    if data and isinstance(run, Intended):
-        try:
-            with progress("public images of a run") as show:
-                learnt_from = read_public(run.data, run.size, run.seed, show)
-        except BadInput as refusal:
-            unfit = str(refusal)
+    with drawn_once():
+        if data:
+            with progress("public images") as show:
+                public = inspect_public(data, run.size if isinstance(run, Intended) else data.size, show)
+        if data and isinstance(run, Intended):
+            try:
+                with progress("public images of a run") as show:
+                    learnt_from = read_public(run.data, run.size, run.seed, show)
+            except BadInput as refusal:
+                unfit = str(refusal)
     with place.ledger() as ledger, progress("private images (INTERNAL)") as show:
         access = Access(
             ledger=ledger,

@@ -274,6 +274,7 @@ def readers(file: Source) -> Iterator[str]:
         return
     kinds = {other.module.split(".")[2] for other in tree() if other.module.startswith("sfumato.sources.")}
     reading = {"load", "inspect", "source_digest", "stored_pictures", "open_source", "open_one", *kinds}
+    reading |= {"Together", "inspect_together"}
     aliases = {result.bound for result in imports(file) if f"{result.module}.{result.name}" == "sfumato.sources"}
     for name, line in attributes(file):
         if name.split(".")[0] in aliases and name.split(".")[1] in reading:

@@ -229,12 +229,23 @@ class _WholeSet(NamedTuple):
     test: ImageSet
 
 
-def _sound(private: PrivateSet) -> _WholeSet:
-    """The whole set; `BadInput` for any fault that would end a run after it has paid."""
-    digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
-    train, test = read(everyone, "train"), read(everyone, "test")
-    check_parts(private, train if private.share == 1 else read(private, "train"), test)
-    return _WholeSet(digest, train, test)
+def _sound(private: PrivateSet, together: sources.Together | None = None) -> _WholeSet:
+    """The whole set, each image decoded once, or as it was gathered `together`; `BadInput` for any fault that would end a run after it has paid."""
+    together = together or sources.Together(private.source, private.reading("all"), _parts(private))
+    whole = _unnamed(private, together.whole)
+    train, test, *used = (_grouped(private, part) for part in whole.parts)
+    check_parts(private, used[0] if used else train, test)
+    return _WholeSet(whole.digest, train, test)
+
+
+def _parts(private: PrivateSet) -> list[sources.Reading]:
+    """How the parts of a whole set are read: training images, held-out ones, and the share that a run uses where that is not all."""
+    everyone = private.model_copy(update={"share": 1.0})
+    return [
+        everyone.reading("train"),
+        everyone.reading("test"),
+        *([private.reading("train")] if private.share < 1 else []),
+    ]
 
 
 def _warn_of_text(private: PrivateSet) -> None:
@@ -255,13 +266,14 @@ def _refuse_copies(private: PrivateSet, public: ImageSet, *parts: ImageSet) -> N
         )
 
 
-def _unfit(access: Access, public: ImageSet | None) -> tuple[str, str]:
-    """Why `check_in` would refuse the set by itself, naming its files, and why beside the `public` images; each empty where it would not."""
+def _unfit(access: Access, public: ImageSet | None, together: sources.Together) -> tuple[str, str]:
+    """Why `check_in` would refuse the set by itself, gathered `together`, naming its files, and why beside the `public` images; each empty where
+    it would not."""
     private = access.private
     unfit = ""
     parts: Sequence[ImageSet] = ()
     try:
-        digest, *parts = _sound(private)
+        digest, *parts = _sound(private, together)
         check_set(access.ledger.entries(), private.name, digest)
     except BadInput as refusal:
         unfit = in_full(refusal)
@@ -306,7 +318,11 @@ def _more_of(private: PrivateSet, train: ImageSet, test: ImageSet) -> str:
 
 def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     """The images of a part; for use inside an open door only."""
-    images = _unnamed(private, lambda: sources.load(private.source, private.reading(part)))
+    return _grouped(private, _unnamed(private, lambda: sources.load(private.source, private.reading(part))))
+
+
+def _grouped(private: PrivateSet, images: ImageSet) -> ImageSet:
+    """These images of the set, of which the set says whether they have groups; `ValueError` where that is not so."""
     if (images.groups is not None) != bool(private.unit):
         raise ValueError(
             f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"
@@ -420,8 +436,12 @@ def inspecting(
     """
     entry = _looked(access, None)
     private = access.private
-    inspection = sources.inspect(private.source, private.reading("all"), progress=progress)
-    unfit, copied = _unfit(access, public) if whole else ("", "")
+    reading, unfit, copied = private.reading("all"), "", ""
+    if whole:
+        inspection, together = sources.inspect_together(private.source, reading, _parts(private), progress=progress)
+        unfit, copied = _unfit(access, public, together)
+    else:
+        inspection = sources.inspect(private.source, reading, progress=progress)
     yield Inspected(inspection, unfit, copied, {entry.hash: entry_label(entry)})
 
 

@@ -15,7 +15,7 @@ Not covered: more than 8 bits of colour (Pillow keeps the upper 8), transparency
 check whether two sources hold copies of the same pictures (`same_source` knows names and places alone).
 """
 
-from sfumato.sources.built_in import ALPHABETS
+from sfumato.sources.built_in import ALPHABETS, drawn_once
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, UNLABELLED, VOLUME, Part, Reading, SourceFacts
 from sfumato.sources.contents import (
     files_now,
@@ -46,6 +46,7 @@ from sfumato.sources.inspecting import Inspection
 from sfumato.sources.loading import describe, load, public_reading
 from sfumato.sources.private_names import unnamed
 from sfumato.sources.published import card_above
+from sfumato.sources.together import Together, inspect_together
 
 __all__ = [
     "ALPHABETS",
@@ -60,13 +61,16 @@ __all__ = [
     "Part",
     "Reading",
     "SourceFacts",
+    "Together",
     "absolute",
     "card_above",
     "describe",
+    "drawn_once",
     "files_now",
     "fingerprint",
     "held_out_by_hash",
     "inspect",
+    "inspect_together",
     "is_drawn",
     "is_there",
     "left_out",

@@ -1,7 +1,9 @@
 """Sources that need no file: scikit-learn's digits, glyphs (see `sfumato.sources.glyphs`) and shapes (`sfumato.sources.shapes`)."""
 
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 
 import numpy as np
@@ -49,7 +51,8 @@ def open_glyphs(reading: Reading) -> Catalogue:
     characters = glyphs.LETTERS if reading.characters is None else reading.characters
     glyphs.check_request(characters, per_class, size)
     facts = SourceFacts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
-    return _drawn(facts, lambda: glyphs.render_glyphs(characters, per_class, size, reading.seed))
+    arguments = characters, per_class, size, reading.seed
+    return _drawn(facts, arguments, lambda: glyphs.render_glyphs(*arguments))
 
 
 def open_shapes(reading: Reading) -> Catalogue:
@@ -60,7 +63,8 @@ def open_shapes(reading: Reading) -> Catalogue:
     shapes.check_request(per_class, size)
     names = tuple(shapes.ARRANGEMENTS)
     facts = SourceFacts("shapes", per_class * len(names), names, 3, size, size)
-    return _drawn(facts, lambda: shapes.render_shapes(per_class, size, reading.seed))
+    arguments = per_class, size, reading.seed
+    return _drawn(facts, arguments, lambda: shapes.render_shapes(*arguments))
 
 
 OPENERS: Mapping[str, Callable[[Reading], Catalogue]] = MappingProxyType(
@@ -69,11 +73,37 @@ OPENERS: Mapping[str, Callable[[Reading], Catalogue]] = MappingProxyType(
 """What opens each source of `BUILT_IN`."""
 
 
-def _drawn(facts: SourceFacts, render: Callable[[], ImageSet]) -> Catalogue:
-    """A source whose images are drawn when they are asked for, as many of each class, in the order of the classes."""
+_LAST_DRAWING: ContextVar[dict[Hashable, ImageSet] | None] = ContextVar("last drawing", default=None)
+"""The drawing that the next one may be, by what it is drawn from; None outside of `drawn_once`."""
+
+
+@contextmanager
+def drawn_once() -> Iterator[None]:
+    """Inside the block a drawing that follows one of the same source, from the same arguments, is that one; it is in memory until another is drawn, or
+    the block ends."""
+    token = _LAST_DRAWING.set({})
+    try:
+        yield
+    finally:
+        _LAST_DRAWING.reset(token)
+
+
+def _rendered(key: Hashable, render: Callable[[], ImageSet]) -> ImageSet:
+    """The images that `render` draws, or those drawn last where these have the same `key`."""
+    last = _LAST_DRAWING.get()
+    if last is None:
+        return render()
+    if key not in last:
+        last.clear()  # before the next is drawn, so that both are never in memory
+        last[key] = render()
+    return last[key]
+
+
+def _drawn(facts: SourceFacts, arguments: tuple[Hashable, ...], render: Callable[[], ImageSet]) -> Catalogue:
+    """A source whose images are drawn from `arguments` when they are asked for, as many of each class, in the order of the classes."""
 
     def records() -> Iterator[Record]:
-        images = render()
+        images = _rendered((facts.source, *arguments), render)
         for i, (pixels, label) in enumerate(zip(images.pixels, images.labels, strict=True)):
             yield Record(f"{facts.source}[{i}]", pixels.transpose(1, 2, 0), int(label))
 

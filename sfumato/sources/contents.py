@@ -1,7 +1,7 @@
 """Everything that a source holds as it is stored, whatever is split off or resized: its digest, its files, its pictures, what is wrong with them."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,14 +41,18 @@ def source_digest(source: str | Path, reading: Reading = Reading()) -> str:
     """
     catalogue = open_source(source, as_stored(reading))
     names = catalogue.facts.classes
-    each = sorted(record_digest(record, names) for record in catalogue.records())
-    return hashlib.sha256(b"".join(each)).hexdigest()
+    return digest_of([record_digest(record, names[record.label]) for record in catalogue.records()])
 
 
-def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
-    """SHA-256 of one record: shape, class name, group where it has one, pixels."""
+def digest_of(digests: Iterable[bytes]) -> str:
+    """The digest of a source whose records have these, in any order."""
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
+
+def record_digest(record: Record, name: str) -> bytes:
+    """SHA-256 of one record of the class `name`: shape, class name, group where it has one, pixels."""
     pixels = record.identity
-    head = (pixels.shape, names[record.label], *([record.group] if record.group else []))
+    head = (pixels.shape, name, *([record.group] if record.group else []))
     return hashlib.sha256(repr(head).encode() + pixels.tobytes()).digest()
 
 
@@ -119,7 +123,13 @@ def tables_among(text: str) -> list[str]:
 
 def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progress = silent) -> Inspection:
     """Look through all records of a source as they are stored, those of a mixture at one size, and go on after those that cannot be read."""
-    everything = replace(
+    catalogue = open_source(source, for_inspection(source, reading))
+    return inspected(str(source), catalogue, window=reading.decoding.window, progress=progress)
+
+
+def for_inspection(source: str | Path, reading: Reading) -> Reading:
+    """The options with which `inspect` opens a source."""
+    return replace(
         as_stored(reading),
         size=reading.size if len(parts_of(source)) > 1 else None,
         without=reading.without,
@@ -128,7 +138,6 @@ def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progr
         shapes_per_class=reading.shapes_per_class,
         forgiving=True,
     )
-    return inspected(str(source), open_source(source, everything), window=reading.decoding.window, progress=progress)
 
 
 def resolve_classes(

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -40,8 +41,23 @@ class Inspection:
     """A line for each picture that cannot be read, with its name and the reason."""
 
 
+class Beside(Protocol):
+    """A reader to whom the records of an inspection are handed too, so that none is decoded twice."""
+
+    def take(self, record: Record, name: str) -> None:
+        """The next record, of the class `name`."""
+
+    def fail(self, fault: BadInput) -> None:
+        """A record that cannot be read, or a file of many."""
+
+
 def inspected(
-    source: str, catalogue: Catalogue, *, window: str = AUTO_WINDOW, progress: Progress = silent
+    source: str,
+    catalogue: Catalogue,
+    *,
+    window: str = AUTO_WINDOW,
+    beside: Beside | None = None,
+    progress: Progress = silent,
 ) -> Inspection:
     """Decode every record of a catalogue, and go on after those that cannot be read.
 
@@ -50,7 +66,7 @@ def inspected(
     broken: list[str] = []
     rows: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
     folder = f"{source}/" if Path(source).is_dir() else f"{Path(source).parent}/"
-    for done, (record, kind) in enumerate(_readable(catalogue, broken, window), 1):
+    for done, (record, kind) in enumerate(_readable(catalogue, broken, window, beside), 1):
         pixels, at = record.pixels, record.where.removeprefix(folder)
         digest = hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
         thumbnail = reshape(pixels, THUMBNAIL, 1)[:, :, 0]
@@ -70,17 +86,33 @@ def inspected(
     )
 
 
-def _readable(catalogue: Catalogue, broken: list[str], window: str) -> Iterator[tuple[Record, str]]:
-    """The records that can be read, with their kinds; a line for each of the others goes to `broken`."""
-    numbers = {name: number for number, name in enumerate(catalogue.facts.classes)}
+def _readable(
+    catalogue: Catalogue, broken: list[str], window: str, beside: Beside | None
+) -> Iterator[tuple[Record, str]]:
+    """The records that can be read, with their kinds; a line for each of the others goes to `broken`, and all go to `beside`."""
+    classes = catalogue.facts.classes
+    numbers = {name: number for number, name in enumerate(classes)}
+
+    def fail(fault: BadInput) -> None:
+        broken.append(str(fault))
+        if beside:
+            beside.fail(fault)
+
     try:
         for file in catalogue.files() if catalogue.files else ():
             try:
-                yield record_of(file, numbers[file.label], window), kind_of(file.path)
+                record = record_of(file, numbers[file.label], window)
+                kind = kind_of(file.path)
             except BadInput as fault:
-                broken.append(str(fault))
+                fail(fault)
+                continue
+            if beside:
+                beside.take(record, file.label)
+            yield record, kind
         for record in () if catalogue.files else catalogue.records():
+            if beside:
+                beside.take(record, classes[record.label])
             height, width, channels = record.pixels.shape
             yield record, f"{width}x{height} {'L' if channels == 1 else 'RGB'}"
     except BadInput as fault:
-        broken.append(str(fault))
+        fail(fault)

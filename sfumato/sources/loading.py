@@ -58,53 +58,73 @@ def describe(source: str | Path, reading: Reading = Reading()) -> SourceFacts:
 
 def load(source: str | Path, reading: Reading = Reading(), *, progress: Progress = silent) -> ImageSet:
     """Decode a part of a source, as `[n, c, h, w]` pictures of one size."""
-    part, classes, held_out, share = reading.part, reading.classes, reading.held_out, reading.share
-    catalogue = open_source(source, reading)
-    names, by_hash = catalogue.facts.classes, part != "all" and not catalogue.has_parts
-    numbers = {name: number for number, name in enumerate(classes or names)}
-    pixels: list[np.ndarray] = []
-    labels: list[int] = []
-    groups: list[int] = []
-    first: Record | None = None
-    for done, record in enumerate(catalogue.records(), 1):
+    gathering = Gathering(source, reading)
+    facts = gathering.catalogue.facts
+    for done, record in enumerate(gathering.catalogue.records(), 1):
         if not done % PROGRESS_EVERY:
-            progress(done, catalogue.facts.records)
+            progress(done, facts.records)
+        gathering.take(record, facts.classes[record.label])
+    return gathering.images()
+
+
+class Gathering:
+    """The pictures of a part of a source, gathered from its records one after the other."""
+
+    def __init__(self, source: str | Path, reading: Reading):
+        """Opens the source: headers and listings alone."""
+        self.catalogue = open_source(source, reading)
+        self._source, self._reading = str(source), reading
+        self._by_hash = reading.part != "all" and not self.catalogue.has_parts
+        self._numbers = {name: number for number, name in enumerate(reading.classes or self.catalogue.facts.classes)}
+        self._pixels: list[np.ndarray] = []
+        self._labels: list[int] = []
+        self._groups: list[int] = []
+        self._first: Record | None = None
+
+    def take(self, record: Record, name: str) -> None:
+        """The next record, of the class `name`, as it is stored; `BadInput` for one that does not go with those before."""
+        reading = self._reading
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
-        if by_hash and held_out_of(record, names, held_out) != (part == "test"):
-            continue
-        if (reading.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
-            continue
+        if self._by_hash and held_out_of(record, name, reading.held_out) != (reading.part == "test"):
+            return
+        if (reading.used < 1 and not used_of(record, name, reading.share)) or name not in self._numbers:
+            return
         record = record._replace(pixels=shaped(record.pixels, reading), known_as=None)
-        first = first or record
-        check_same_shape(first, record)
-        check_same_unit(first, record, reading.decoding.window)
-        pixels.append(record.pixels)
-        labels.append(numbers[names[record.label]])
-        groups.append(group_number(record.group))
-    if not pixels:
-        raise BadInput(
-            f"the {part} part of {str(source)!r} holds none of its {catalogue.facts.records} records;"
-            f" change data.held_out={held_out}, data.share={share:g} or add images",
-            nameless=f"has no record in its {part} part, where the same picture, pixel by pixel, is held out or not every time it is there: change data.held_out={held_out}, "
-            f"data.share={share:g} or add images",
-        )
-    stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
-    grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)
-    return ImageSet(stacked, np.array(labels, dtype=np.int64), tuple(numbers), grouped)
+        self._first = self._first or record
+        check_same_shape(self._first, record)
+        check_same_unit(self._first, record, reading.decoding.window)
+        self._pixels.append(record.pixels)
+        self._labels.append(self._numbers[name])
+        self._groups.append(group_number(record.group))
+
+    def images(self) -> ImageSet:
+        """All that were taken, `[n, c, h, w]`; `BadInput` where there are none."""
+        facts, part = self.catalogue.facts, self._reading.part
+        held_out, share = self._reading.held_out, self._reading.share
+        if not self._pixels:
+            raise BadInput(
+                f"the {part} part of {self._source!r} holds none of its {facts.records} records;"
+                f" change data.held_out={held_out}, data.share={share:g} or add images",
+                nameless=f"has no record in its {part} part, where the same picture, pixel by pixel, is held out or not every time it is there: change data.held_out={held_out}, "
+                f"data.share={share:g} or add images",
+            )
+        stacked = np.ascontiguousarray(np.stack(self._pixels).transpose(0, 3, 1, 2))
+        grouped = None if facts.groups is None else np.array(self._groups, dtype=np.int64)
+        return ImageSet(stacked, np.array(self._labels, dtype=np.int64), tuple(self._numbers), grouped)
 
 
-def held_out_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
-    """Whether a record is kept for testing where the source does not say: with its group, or by itself."""
+def held_out_of(record: Record, name: str, share: float) -> bool:
+    """Whether a record of the class `name` is kept for testing where the source does not say: with its group, or by itself."""
     if record.group:
         return group_held_out(record.group, share)
-    return held_out_by_hash(record.identity, classes[record.label], share)
+    return held_out_by_hash(record.identity, name, share)
 
 
-def used_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
-    """Whether a training record is in the share that is used: with its group, or by itself."""
+def used_of(record: Record, name: str, share: float) -> bool:
+    """Whether a training record of the class `name` is in the share that is used: with its group, or by itself."""
     if record.group:
         return group_used(record.group, share)
-    return used_by_hash(record.identity, classes[record.label], share)
+    return used_by_hash(record.identity, name, share)
 
 
 def public_reading(data: Data, size: int, *, seed: int = 0) -> Reading:

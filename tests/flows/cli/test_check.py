@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections import Counter
 
 import pytest
 from PIL import Image
@@ -12,6 +13,7 @@ from flows.cli import main
 from sfumato.errors import BadInput
 from sfumato.preflight import brought_to, plan_for, preflight, private_set
 from sfumato.settings import resolve
+from sfumato.sources import decoding, shapes
 from tasks.checks import check_private
 from tasks.public import read_public
 from tasks.runtime.artifact import RunContext
@@ -209,3 +211,18 @@ def test_images_that_changed_since_they_were_paid_for_are_told_before_a_run_says
         ledger.look("scans", "another digest", "judge", stage="evaluation", run="run-1", code_version="1")
     code, _, err = check(images)
     assert code == 2 and "changed since its last entry" in err and "--new-version" in err
+
+
+def test_each_private_picture_is_decoded_once_and_public_ones_are_drawn_once(check, tmp_path, monkeypatch):
+    """A collection was decoded four times, and the same shapes were drawn twice."""
+    scans = write_classes(tmp_path / "scans", {"ill": 30, "well": 30}, 32, 32)
+    decoded, drawings = Counter(), []
+    real, draw = decoding.pixels_of, shapes.render_shapes
+    monkeypatch.setattr(decoding, "pixels_of", lambda path: decoded.update([path]) or real(path))
+    monkeypatch.setattr(shapes, "render_shapes", lambda *arguments: drawings.append(arguments) or draw(*arguments))
+    code, _, err = check(
+        *(scans, "--public", "shapes"),
+        *("--set", "data.shapes_per_class=4", "--set", "data.share=.5", "--set", "data.size=32"),
+    )
+    assert code == 0, err
+    assert set(decoded.values()) == {1} and len(decoded) == 60 and len(drawings) == 1

@@ -124,24 +124,32 @@ def test_changed_images_under_the_same_name_are_refused(ledger, folder, enter, c
 def test_files_that_change_while_they_are_read_are_refused_and_cost_nothing(ledger, folder, enter, monkeypatch):
     """The ledger holds the digest of what was there before; what is learnt from must be the same."""
 
-    def meanwhile(private, part, _read=door.read):
-        images = _read(private, part)
-        Image.fromarray(np.zeros((6, 6), np.uint8)).save(folder / "a" / "0.png")
-        return images
+    def followed(work):
+        def meanwhile(*arguments):
+            images = work(*arguments)
+            Image.fromarray(np.zeros((6, 6), np.uint8)).save(folder / "a" / "0.png")
+            return images
 
-    monkeypatch.setattr(door, "read", meanwhile)
+        return meanwhile
+
+    for name in ("read", "_sound"):
+        monkeypatch.setattr(door, name, followed(getattr(door, name)))
     with pytest.raises(BadInput, match="files of 'set' changed while they were read: nothing was learnt"):
         enter(access(ledger, private(folder)))
     assert not any(events for _, events in ledger.spends("set"))
 
 
 def test_files_beside_those_of_the_set_may_change(ledger, folder, monkeypatch):
-    def meanwhile(private, part, _read=door.read):
-        (folder / "notes.txt").write_text(str(len(list(folder.iterdir()))))
-        (folder.parent / "home.db").write_text(part)
-        return _read(private, part)
+    def preceded(work):
+        def meanwhile(*arguments):
+            (folder / "notes.txt").write_text(str(len(list(folder.iterdir()))))
+            (folder.parent / "home.db").write_text("more")
+            return work(*arguments)
 
-    monkeypatch.setattr(door, "read", meanwhile)
+        return meanwhile
+
+    for name in ("read", "_sound"):
+        monkeypatch.setattr(door, name, preceded(getattr(door, name)))
     for enter in WAYS_IN.values():
         enter(access(ledger, private(folder)))
 
