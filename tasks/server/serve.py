@@ -40,6 +40,8 @@ HEALTH = {"PREFECT_WORKER_WEBSERVER_HOST": HOST}
 """Where a worker that joins a server elsewhere says that it is well, unless the environment names another address."""
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """Settings of MLflow's server, which only shows runs and needs no workers of its own."""
+BACKEND = "MLFLOW_BACKEND_STORE_URI"
+"""Tells MLflow's server its database: an address may hold a password, and every user of the machine sees the arguments of a process."""
 START_SECONDS = 600
 """Seconds for a server to answer, with a slow disk and all packages to load."""
 PROBE_SECONDS = 0.3
@@ -76,10 +78,10 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         "Prefect": [*PREFECT, "server", "start", "--host", HOST, "--port", str(port)],
         "MLflow": [
             *[sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port + 1), "--workers", "1"],
-            *["--backend-store-uri", place.tracking_uri, "--serve-artifacts"],
-            *["--artifacts-destination", (place.home / "mlflow").as_uri()],
+            *["--serve-artifacts", "--artifacts-destination", (place.home / "mlflow").as_uri()],
         ],
     }
+    own = {"MLflow": {BACKEND: place.tracking_uri}}
     note, started = place.home / SERVER_FILE, {}
     with timed_log(place.home / LOG) as log, _interruptible():
         site = Site(place, api, environment, log)
@@ -87,7 +89,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
             for name, command in commands.items():
                 if name == "MLflow":  # its own server would leave a database that is half laid out where it is killed
                     place.tracker().lay_out()
-                started[name] = _start(command, environment, log)
+                started[name] = _start(command, environment | own.get(name, {}), log)
             _wait_for(started, ports, place)
             write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))
             for name, number in ports.items():

@@ -72,6 +72,33 @@ def test_a_second_server_for_one_home_is_refused_before_anything_is_started(tmp_
         assert serve.server_at(place) == "", "of a server that ended"
 
 
+def test_mlflow_hears_of_its_database_where_no_other_user_of_the_machine_reads_it(tmp_path, monkeypatch):
+    """A password stood in the list of processes."""
+    address, begun = "postgresql://keeper:a-password@127.0.0.1:1/mlflow", {}
+
+    def start(command, environment, log):
+        begun[command[2]] = command, environment
+        if "mlflow" in command:
+            raise KeyboardInterrupt
+        return SimpleNamespace(poll=lambda: None, terminate=lambda: None, wait=lambda timeout: 0)
+
+    monkeypatch.setattr(serve, "_start", start)
+    with home_at(tmp_path / "home"), socket.socket() as free:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
+        free.bind(("127.0.0.1", 0))
+        serve.serve(configure(), free.getsockname()[1], Console())
+    assert set(begun) == {"prefect", "mlflow"}
+    assert not any("a-password" in word for command, _ in begun.values() for word in command)
+    from mlflow.cli import cli  # takes seconds
+
+    command, environment = begun["mlflow"]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    server = cli.commands[command[3]].make_context("server", command[4:])  # as MLflow itself reads both
+    assert server.params["backend_store_uri"] == address and server.params["serve_artifacts"] is True
+
+
 def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, monkeypatch):
     begun = []
 
