@@ -10,17 +10,14 @@ Not covered: removing artifacts that nobody needs any more; encryption. Secrets 
 
 import functools
 import json
-import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import BadInput, first_line
+from sfumato.errors import BadInput, first_line, without_passwords
 
-PASSWORD = re.compile(r"//[^/\s]*@|//[^/:@\s]*:(?!\d+/)[^@\s]*@")
-"""User and password in an address, which may hold @, or a slash where a user and no port stands before it."""
 MARK, MANIFEST = "store.json", "manifest.json"
 
 
@@ -92,8 +89,8 @@ class Remote:
         except Exception as error:  # of a protocol, its library or the network
             cause = first_line(error)
             raise BadInput(
-                PASSWORD.sub(
-                    "//", f"the store at {self.url} cannot be used ({type(error).__name__}: {cause}): set SFUMATO_STORE"
+                without_passwords(
+                    f"the store at {self.url} cannot be used ({type(error).__name__}: {cause}): set SFUMATO_STORE"
                 )
             ) from error
 
@@ -114,8 +111,7 @@ def _open(url: str, version: int) -> Remote:
         stored = "none that can be read"
     if stored != version:
         raise BadInput(
-            PASSWORD.sub(
-                "//",
+            without_passwords(
                 f"the store at {url} was written by version {stored}, this program reads version {version}: set SFUMATO_STORE",
             )
         )

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from artifacts.labels import Label, combined
 from artifacts.references import Ref
 from artifacts.remote import MANIFEST, Remote
-from sfumato.errors import SHOWN_DIGITS, BadInput
+from sfumato.errors import SHOWN_DIGITS, BadInput, without_passwords
 
 Kind = TypeVar("Kind", bound=Ref)
 VERSION = 4
@@ -212,7 +212,9 @@ class Store:
         """Fetch an artifact from the remote store, completely or not at all."""
         manifest = remote.manifest(digest)
         if manifest is None or hashlib.sha256(manifest).hexdigest() != digest:
-            raise Damaged(f"artifact {digest[:SHOWN_DIGITS]} is missing or damaged at {remote.url}: run again")
+            raise Damaged(
+                f"artifact {digest[:SHOWN_DIGITS]} is missing or damaged at {without_passwords(remote.url)}: run again"
+            )
         with self.writing() as folder:
             for name, expected in json.loads(manifest)["files"].items():
                 if name != Path(name).name:
@@ -222,7 +224,7 @@ class Store:
                 remote.fetch(digest, name, folder / name)
                 if not (folder / name).is_file() or file_digest(folder / name) != expected:
                     raise Damaged(
-                        f"file {name} of artifact {digest[:SHOWN_DIGITS]} is missing or damaged at {remote.url}: run again"
+                        f"file {name} of artifact {digest[:SHOWN_DIGITS]} is missing or damaged at {without_passwords(remote.url)}: run again"
                     )
             (folder / MANIFEST).write_bytes(manifest)
             for path in folder.iterdir():

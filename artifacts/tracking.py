@@ -21,8 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from artifacts.labels import Label
-from artifacts.remote import PASSWORD
-from sfumato.errors import BadInput, first_line
+from sfumato.errors import BadInput, first_line, without_passwords
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
@@ -133,7 +132,7 @@ class Tracker:
 
     def _unusable(self, error: Exception) -> BadInput:
         cause = first_line(error)
-        return BadInput(PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI"))
+        return BadInput(without_passwords(f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI"))
 
     def experiment(self, name: str) -> str:
         """Id of the experiment, created when new: with its own folder here, or with the place that a server elsewhere gives it."""
@@ -285,7 +284,7 @@ class Tracker:
 def require_answer(server: str) -> None:
     """`OSError` where nothing answers at this address within `ANSWER_SECONDS`; whatever answers, and be it a refusal, is a server."""
     try:
-        urllib.request.urlopen(PASSWORD.sub("//", server), timeout=ANSWER_SECONDS).close()
+        urllib.request.urlopen(without_passwords(server), timeout=ANSWER_SECONDS).close()
     except urllib.error.URLError as error:  # a refusal in HTTP too, whose reason is text
         if isinstance(error.reason, ConnectionError | TimeoutError | socket.gaierror):
             raise error.reason from None
@@ -324,7 +323,7 @@ def page_of(pages: str, run: str) -> str:
         info = MlflowClient(tracking_uri=pages).get_run(run).info
     except Exception:  # of the connection, or of another database than the one that the run was written to
         return ""
-    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{info.experiment_id}/runs/{run}{AS_TRAINING}"
+    return f"{without_passwords(pages).rstrip('/')}/#/experiments/{info.experiment_id}/runs/{run}{AS_TRAINING}"
 
 
 def _input(name: str, digest: str) -> Any:

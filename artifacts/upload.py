@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from artifacts.remote import PASSWORD
-from sfumato.errors import BadInput, first_line
+from sfumato.errors import BadInput, first_line, without_passwords
 
 
 def is_url(to: str | Path) -> bool:
@@ -23,8 +22,8 @@ def is_url(to: str | Path) -> bool:
 
 
 def shown(url: str) -> str:
-    """A URL without user and password."""
-    return PASSWORD.sub("//", url)
+    """A URL without user, password and other secrets."""
+    return without_passwords(url)
 
 
 def free_place(url: str) -> str:
@@ -95,5 +94,5 @@ def _spoken(url: str) -> Iterator[tuple[Any, str]]:
         raise
     except Exception as error:  # of a protocol, its library or the network
         cause = first_line(error)
-        fault = PASSWORD.sub("//", f"{url} cannot be published to ({type(error).__name__}: {cause})")
+        fault = without_passwords(f"{url} cannot be published to ({type(error).__name__}: {cause})")
         raise BadInput(f"{fault}: choose another place with --to") from error

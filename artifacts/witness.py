@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from artifacts.remote import PASSWORD
 from artifacts.store import write_text
 from artifacts.upload import is_url, shown
-from sfumato.errors import BadInput, first_line
+from sfumato.errors import BadInput, first_line, without_passwords
 
 STATEMENT = "ledger-head.json"
 """A run's statement, in its folder."""
@@ -122,5 +121,5 @@ def _spoken(url: str, option: str) -> Iterator[tuple[Any, str]]:
         yield fsspec.core.url_to_fs(url, **options)
     except Exception as error:  # of a protocol, its library or the network
         cause = first_line(error)
-        fault = PASSWORD.sub("//", f"{shown(url)} cannot be used ({type(error).__name__}: {cause})")
+        fault = without_passwords(f"{shown(url)} cannot be used ({type(error).__name__}: {cause})")
         raise BadInput(f"{fault}: choose another place with {option}") from error

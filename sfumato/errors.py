@@ -4,8 +4,18 @@ Each carries one line that names the culprit, its value and the way out, so that
 else.
 """
 
+import re
 from typing import Any
 
+LOGIN = re.compile(r"//[^/\s]*@|//[^/:@\s]*:(?!\d+/)[^@\s]*@")
+"""User and password in an address, which may hold @, or a slash where a user and no port stands before it."""
+SECRET_OPTION = re.compile(
+    r"([?&][^?&=\s]*(?:password|passwd|passphrase|pwd|secret|token|(?:api|access)[-_]?key)[^?&=\s]*=)[^&\s]*",
+    re.IGNORECASE,
+)
+"""A secret among the options of an address, behind its name and up to the next option."""
+HIDDEN = "***"
+"""Stands for such a secret, as SQLAlchemy shows a password."""
 ONE_LINE, FIRST_LINE = 100, 200
 """Most letters that a message takes over of what a decoder says of a file, and of what a service or its library says: it must stay one line in which the
 way out can be seen."""
@@ -65,6 +75,16 @@ class Stopped(RuntimeError):
 def one_line(error: BaseException) -> str:
     """The beginning of what a decoder says, in one line; the kind of error where it says nothing."""
     return " ".join(str(error).split())[:ONE_LINE] or type(error).__name__
+
+
+def without_passwords(text: str) -> str:
+    """An address, or a message with one, without the user and the password before its host, and without secrets among its options."""
+    return LOGIN.sub("//", without_secret_options(text))  # in this order, since a secret may hold an @
+
+
+def without_secret_options(text: str) -> str:
+    """The same with the secrets among its options alone taken out (`?password=...`); their names stay."""
+    return SECRET_OPTION.sub(rf"\1{HIDDEN}", text)
 
 
 def first_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from sfumato import __version__
-from sfumato.errors import BadInput, Refused, Stopped, Unnamed
+from sfumato.errors import BadInput, Refused, Stopped, Unnamed, without_passwords
 from tasks.runtime.environment import configure, where
 
 COMMANDS = {
@@ -279,7 +279,7 @@ def _of_prefect(error: BaseException) -> bool:
 def _no_server() -> str:
     from prefect.settings import PREFECT_API_URL
 
-    at = f" at {PREFECT_API_URL.value()}" if PREFECT_API_URL.value() else ""
+    at = f" at {without_passwords(PREFECT_API_URL.value())}" if PREFECT_API_URL.value() else ""
     return f"the Prefect server{at} does not answer; should it have ended, start it again (`sfumato serve`)"
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, without_passwords
 from tasks.runtime.environment import answers, nobody_listens, use_server
 
 HOST = "127.0.0.1"
@@ -77,7 +77,7 @@ def begin_server() -> Answering:
     settings = get_current_settings()
     if (api := PREFECT_API_URL.value()) and nobody_listens(api):
         raise BadInput(
-            f"no Prefect server listens at PREFECT_API_URL={api}: start it (`sfumato serve`), or unset PREFECT_API_URL, and the run starts its own"
+            f"no Prefect server listens at PREFECT_API_URL={without_passwords(api)}: start it (`sfumato serve`), or unset PREFECT_API_URL, and the run starts its own"
         )
     server = Server({**os.environ, **EPHEMERAL, **settings.to_environment_variables(exclude_unset=True)})
     if api or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():

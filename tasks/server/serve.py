@@ -22,7 +22,7 @@ from rich.console import Console
 
 from artifacts.store import write_text
 from artifacts.tracking import AS_TRAINING
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, without_passwords
 from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where, answers
 from tasks.runtime.heartbeat import any_at_work
 from tasks.server import automations, events, recovery
@@ -108,7 +108,7 @@ def join(place: Where, api: str, console: Console) -> None:
     It deploys, repairs and stops as the one of `serve` does, and tells at `PREFECT_WORKER_WEBSERVER_PORT` whether it is well.
     """
     if not api or not answers(api):
-        where = f"at PREFECT_API_URL={api}" if api else "there: PREFECT_API_URL is not set"
+        where = f"at PREFECT_API_URL={without_passwords(api)}" if api else "there: PREFECT_API_URL is not set"
         raise BadInput(
             f"no Prefect server answers {where}; set it to the API of one that runs (http://host:4200/api), or leave --no-servers away"
         )
@@ -116,7 +116,7 @@ def join(place: Where, api: str, console: Console) -> None:
     with timed_log(place.home / LOG) as log, _interruptible():
         site = Site(place, api, {**HEALTH, **os.environ, "PREFECT_API_URL": api, **ALIVE}, log, is_remote=True)
         try:
-            console.print(f"{'Prefect':<8} {api}", highlight=False)
+            console.print(f"{'Prefect':<8} {without_passwords(api)}", highlight=False)
             _carry_out(site, started, console, worker=True)
         except KeyboardInterrupt:
             console.print("closing")

@@ -217,6 +217,19 @@ def test_a_server_that_does_not_answer_is_one_line_without_its_password(tmp_path
     assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) <= 3
 
 
+def test_an_address_with_a_password_among_its_options_is_shown_without_it(tmp_path, monkeypatch):
+    """It stood in the message, once of ours and once of what MLflow says."""
+    uri = "postgresql://host/mlflow?user=keeper&password=a-secret&sslmode=require"
+
+    def unreachable(self):
+        raise ConnectionError(f"no answer from {uri}")
+
+    monkeypatch.setattr(Tracker, "client", unreachable)
+    with pytest.raises(BadInput, match=r"^MLflow at postgresql://host/mlflow\?user=keeper") as caught:
+        Tracker(uri, tmp_path).check()
+    assert "secret" not in str(caught.value) and str(caught.value).count("sslmode=require") == 2
+
+
 def test_a_server_that_is_gone_is_one_line_before_mlflow_tries_again_and_again(tmp_path, monkeypatch):
     monkeypatch.setattr("mlflow.MlflowClient", lambda **_: pytest.fail("MLflow was asked"))
     monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.2)

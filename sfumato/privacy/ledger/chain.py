@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import BadInput, Refused, without_secret_options
 from sfumato.privacy.ledger.signing import (
     Head,
     Keys,
@@ -128,7 +128,7 @@ class Chain:
     @property
     def url(self) -> str:
         """Its address, without a password."""
-        return str(self._engine.url)
+        return _shown(self._engine.url)
 
     def close(self) -> None:
         """Let go of the database; nothing is pending, every entry is on disk when its call returns."""
@@ -294,7 +294,9 @@ def migrate(url: str, clock: Callable[[], str], keys: Keys) -> Entry | None:
     is broken. One transaction: all of it happens, or nothing.
     """
     if not is_there(url):
-        raise BadInput(f"there is no ledger at {sa.make_url(url)} to migrate: a new one is made by the first run")
+        raise BadInput(
+            f"there is no ledger at {_shown(sa.make_url(url))} to migrate: a new one is made by the first run"
+        )
     engine = _engine(url)
     place = _place(engine.url)
     with _explained(engine), engine.begin() as connection:
@@ -312,7 +314,7 @@ def migrate(url: str, clock: Callable[[], str], keys: Keys) -> Entry | None:
         connection.execute(sa.update(_META).where(_META.c.key == "schema").values(value=SCHEMA))
         book = _load(connection)
         if broken := _breaks(book):
-            raise Refused(f"the ledger {engine.url} was tampered with ({broken[0]}): restore it from a backup")
+            raise Refused(f"the ledger {_shown(engine.url)} was tampered with ({broken[0]}): restore it from a backup")
         entries = [_entry(row) for row in book.rows]
         body = {"from": UNSIGNED, "to": SCHEMA, "signed_from": len(entries) + 1, "time": clock()}
         entries.append(_append(connection, book, signer, entries, OF_THE_LEDGER, MIGRATED, body))
@@ -330,7 +332,7 @@ def _explained(engine: sa.Engine) -> Iterator[None]:
     except sa.exc.SQLAlchemyError as error:
         cause = (str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__])[0]
         raise BadInput(
-            f"the ledger {engine.url} cannot be used ({cause}): it must be there, writable, and "
+            f"the ledger {_shown(engine.url)} cannot be used ({cause}): it must be there, writable, and "
             f"not held by another process for more than {BUSY_SECONDS} s"
         ) from error
 
@@ -388,11 +390,13 @@ def _engine(url: str) -> sa.Engine:
         try:
             return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), **options)
         except ImportError as error:
-            raise BadInput(f"the ledger {parsed} needs psycopg ({error}): pip install 'sfumato[postgres]'") from None
+            raise BadInput(
+                f"the ledger {_shown(parsed)} needs psycopg ({error}): pip install 'sfumato[postgres]'"
+            ) from None
     if parsed.get_backend_name() != "sqlite":
         raise BadInput(f"a ledger cannot be kept in {parsed.drivername}: {forms}")
     if parsed.database in (None, "", ":memory:") or parsed.query:
-        raise BadInput(f"the ledger {parsed} is no plain file: write sqlite:///folder/ledger.db")
+        raise BadInput(f"the ledger {_shown(parsed)} is no plain file: write sqlite:///folder/ledger.db")
     path = Path(parsed.database).absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -411,6 +415,11 @@ def _engine(url: str) -> sa.Engine:
         return connection
 
     return sa.create_engine(parsed, creator=connect, **options)
+
+
+def _shown(url: sa.URL) -> str:
+    """An address for a message: SQLAlchemy hides the password behind the user, and here other secrets are."""
+    return without_secret_options(str(url))
 
 
 def _bound(connection: sa.Connection) -> None:
@@ -457,12 +466,12 @@ def _prepare(connection: sa.Connection, keys: Keys, place: str) -> None:
     version = connection.scalar(sa.select(_META.c.value).where(_META.c.key == "schema"))
     if version == UNSIGNED:
         raise BadInput(
-            f"the ledger {connection.engine.url} is of the earlier format, without signatures: sfumato migrate keeps all its "
+            f"the ledger {_shown(connection.engine.url)} is of the earlier format, without signatures: sfumato migrate keeps all its "
             "entries and signs from now on"
         )
     if version != SCHEMA:
         raise BadInput(
-            f"the ledger {connection.engine.url} has version {version}, this Sfumato keeps version {SCHEMA}:"
+            f"the ledger {_shown(connection.engine.url)} has version {version}, this Sfumato keeps version {SCHEMA}:"
             " use the Sfumato that wrote it, or another ledger"
         )
     _ENTRIES.create(connection, checkfirst=True)  # where someone dropped it, verify tells
@@ -563,7 +572,7 @@ def _refuse_broken(book: _Book, url: sa.URL) -> None:
     if not broken and book.rows and not _is_signed(book, book.rows[-1], book.key):
         broken = [f"entry {book.rows[-1].seq}: not signed by the ledger's key"]
     if broken:
-        raise Refused(f"the ledger {url} was tampered with ({broken[0]}): restore it from a backup")
+        raise Refused(f"the ledger {_shown(url)} was tampered with ({broken[0]}): restore it from a backup")
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

@@ -99,6 +99,15 @@ def test_mlflow_hears_of_its_database_where_no_other_user_of_the_machine_reads_i
     assert server.params["backend_store_uri"] == address and server.params["serve_artifacts"] is True
 
 
+def test_the_server_that_a_worker_misses_is_named_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.setattr(serve, "answers", lambda api: False)
+    with (
+        home_at(tmp_path / "home"),
+        pytest.raises(BadInput, match=r"at PREFECT_API_URL=http://host:1/api\?token=\*\*\*;"),
+    ):
+        serve.join(configure(), "http://keeper:a-password@host:1/api?token=a-secret", Console())
+
+
 def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, monkeypatch):
     begun = []
 

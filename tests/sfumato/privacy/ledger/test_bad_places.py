@@ -94,6 +94,15 @@ def test_a_password_among_the_options_of_an_address_is_not_shown():
     assert "user=stranger" in reported and "a-password" not in reported
 
 
+@pytest.mark.parametrize(
+    "address", ["postgresql://127.0.0.1:1/x?sslpassword=a-password", "sqlite:///x.db?password=a-password"]
+)
+def test_nor_is_a_secret_that_is_no_password_of_the_database(address):
+    with pytest.raises(BadInput, match=r"password=\*\*\*") as reported:
+        ledger_at(address)
+    assert "a-password" not in str(reported.value)
+
+
 def test_a_server_that_is_not_there_or_lets_nobody_in_is_told_at_the_start(postgres_server, postgres_url):
     told_in_one_line(lambda: ledger_at(postgres_url.replace("/fresh_", "/nowhere_")))
     reported = told_in_one_line(lambda: ledger_at(postgres_url.replace("sfumato@", "stranger:a-password@")))
