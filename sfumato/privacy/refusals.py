@@ -51,7 +51,7 @@ REFUSALS = (
     ),
     Refusal(
         "a part without images",
-        ("sfumato.sources.loading.load", "sfumato.privacy.door.check_parts"),
+        ("sfumato.sources.loading.Gathering.images", "sfumato.privacy.door.check_parts"),
         "that fewer than six images lie on one side of the split, or that all of one side are of one class",
     ),
     Refusal(

@@ -55,7 +55,7 @@ class Together:
         except (BadInput, OSError) as fault:
             self.fail(fault)
             return
-        self._parts = [_Part(one, *_sharing(source, one, self._stored)) for one in parts]
+        self._parts = [_part_of(source, one, self._stored) for one in parts]
 
     def take(self, record: Record, name: str) -> None:
         """The next record, of the class `name`, as it is stored."""
@@ -109,26 +109,18 @@ class _Part:
         return gathering.images() if gathering else load(source, self.reading)
 
 
-class _Share(NamedTuple):
-    """The first fields of a `_Part` after its reading."""
-
-    gathering: Gathering | None
-    places: Collection[str] | None = None
-    fault: BadInput | OSError | None = None
-
-
-def _sharing(source: str | Path, reading: Reading, stored: Catalogue) -> _Share:
-    """How a part can be gathered from the `stored` records: all of them where the split is by their hash, else those of its files."""
+def _part_of(source: str | Path, reading: Reading, stored: Catalogue) -> _Part:
+    """A part, gathered from the `stored` records where it can be: all of them where the split is by their hash, else those of its files."""
     try:
         gathering = Gathering(source, reading)
     except (BadInput, OSError) as fault:
-        return _Share(None, fault=fault)
+        return _Part(reading, None, fault=fault)
     if is_drawn(str(source)):
-        return _Share(None)
+        return _Part(reading, None)
     if not gathering.catalogue.has_parts:
-        return _Share(gathering)
+        return _Part(reading, gathering)
     places = _places(stored, gathering.catalogue)
-    return _Share(gathering if places is not None else None, places)
+    return _Part(reading, gathering if places is not None else None, places)
 
 
 def _places(stored: Catalogue, part: Catalogue) -> Collection[str] | None:

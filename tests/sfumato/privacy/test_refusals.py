@@ -25,7 +25,7 @@ SINGLE = {
     "sfumato.privacy.ledger.balance.check_set": 3,
     "sfumato.privacy.door._refuse_copies": 1,
     "sfumato.privacy.door.check_parts": 3,
-    "sfumato.sources.loading.load": 1,
+    "sfumato.sources.loading.Gathering.images": 1,
     "sfumato.sources.pictures.check_same_shape": 1,
     "sfumato.sources.pictures.check_same_unit": 1,
 }
