@@ -16,8 +16,9 @@ from artifacts.record import RunRecord
 from sfumato.config import APPROVALS, Release
 from sfumato.errors import BadInput
 from sfumato.privacy.ledger.chain import Entry
-from sfumato.privacy.ledger.decisions import DAY, DECISION, REFUSED, Decision, decisions_of
+from sfumato.privacy.ledger.decisions import DAY, Decision, decisions_of
 from sfumato.privacy.ledger.signing import SHOWN_LETTERS, fingerprint
+from sfumato.privacy.ledger.vetoes import DECISION, REFUSED
 
 NONE, _, SIGNED = APPROVALS
 

@@ -18,7 +18,8 @@ from artifacts.approval import digests_of
 from artifacts.record import RunRecord, load_record
 from artifacts.reports.in_short import statement
 from sfumato.errors import BadInput
-from sfumato.privacy.ledger.decisions import APPROVED, REFUSED
+from sfumato.privacy.ledger.decisions import APPROVED
+from sfumato.privacy.ledger.vetoes import REFUSED
 from sfumato.settings import release_from, release_of
 from tasks.approval import Ruling, decide, releasable
 from tasks.reporting import report_for_prefect

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from artifacts.publish import safe_name
 from artifacts.record import RunRecord, records
 from sfumato.preflight import private_set
-from sfumato.privacy.ledger.decisions import REFUSED
+from sfumato.privacy.ledger.vetoes import REFUSED
 from tasks.planning import PlannedRun
 from tasks.runtime.environment import where
 from tasks.runtime.locks import turn

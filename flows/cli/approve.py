@@ -68,7 +68,8 @@ def approve(
     Example: sfumato approve latest --key approver.pem --name "A. Jones" --role "data protection officer" --reason "as agreed"
     """
     from artifacts.record import load_record
-    from sfumato.privacy.ledger.decisions import APPROVED, NEW_KEY, REFUSED, approver_of
+    from sfumato.privacy.ledger.decisions import APPROVED, NEW_KEY, approver_of
+    from sfumato.privacy.ledger.vetoes import REFUSED
     from sfumato.settings import release_from, release_of
 
     place = configure()

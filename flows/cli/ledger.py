@@ -312,6 +312,9 @@ def _recovered_line(entry: "Entry") -> str:
         return f"entry {entry.seq}: '{entry.dataset}', entry {body['was']} of run {body.get('run', '')} counts again"
     if entry.kind == "budget":
         return f"entry {entry.seq}: '{entry.dataset}' may cost epsilon {body['epsilon']:g} again"
+    if entry.kind in ("check", "decision"):
+        said = "the audit refutes its promise" if entry.kind == "check" else f"{body['name']} refuses it"
+        return f"entry {entry.seq}: '{entry.dataset}', run {body['run']}: {said} again"
     unknown = f", {body['unknown']} of them unknown ({body['reason']})" if "unknown" in body else ""
     return f"entry {entry.seq}: makes up for {len(body['covers'])} entries seen before{unknown}"
 

@@ -19,12 +19,10 @@ from sfumato.errors import BadInput
 from sfumato.privacy.ledger.chain import Chain, Entry
 from sfumato.privacy.ledger.recovery import SignedLedger
 from sfumato.privacy.ledger.signing import SHOWN_LETTERS, Signer, fingerprint, is_signed_value, signed
+from sfumato.privacy.ledger.vetoes import DECISION
 
-DECISION = "decision"
-"""Kind of its entry."""
 Verdict = Literal["approved", "refused"]
 APPROVED: Literal["approved"] = "approved"
-REFUSED: Literal["refused"] = "refused"
 TYPED = "name as typed, not verified"
 DAY = len("2026-01-31")
 """Length of the day in a time as ISO-8601."""

@@ -3,14 +3,15 @@
 A statement is a signed head together with all spends, budgets and joins up to it; every run stores one in its folder. Missing spends
 are written again from statements and from copies of the ledger (`recovered`, one entry for each spend, which counts in totals
 and budgets), and one entry names the heads that are made up for: `recovery` where all that they stood for is known, `loss`
-with a person's reason where it is not.
+with a person's reason where it is not. What said no, an audit or a person, says so again (`sfumato.privacy.ledger.vetoes`), and a budget that was lowered is
+low again.
 
 Not covered: a reservation that was cancelled after its statement is written again, and counts; an artifact that stood on a lost
 entry stays bound to that entry, and is made again.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from sfumato.privacy.ledger.balance import budget_of, check_events, check_reason
 from sfumato.privacy.ledger.chain import LOSS, OF_THE_LEDGER, RECOVERY, REKEYED, Chain, Entry, present
 from sfumato.privacy.ledger.joins import PERSON, joined_names
 from sfumato.privacy.ledger.signing import Head, is_signed_value, missing_heads
+from sfumato.privacy.ledger.vetoes import lost_vetoes, vetoed_anew, vetoes_of
 
 RECOVERED = "recovered"
 COUNTED_TOGETHER = "they counted together before entries of this ledger were lost"
@@ -55,6 +57,8 @@ class Known:
     """Pairs of sets that counted together, whoever said so."""
     complete: bool
     """Whether it holds everything that counts up to the last head; a card holds the spends of one release alone."""
+    vetoes: tuple[Mapping[str, Any], ...] = ()
+    """Audits that refuted and refusals by persons, each with `hash`, `dataset`, `kind`, `body` and `on`, the hashes of the spends it is about."""
 
 
 class SignedLedger:
@@ -132,8 +136,8 @@ class SignedLedger:
     def recover(self, sources: Sequence["Known"], reason: str = "") -> list[Entry]:
         """Write what this ledger lacks, and `sources` know, as entries of this one; a `reason` declares the rest lost.
 
-        Spends count again, budgets hold again where there is none, and sets that counted together do so again. Refused where something stays unknown and no reason is
-        given; nothing is written then.
+        Spends count again, budgets hold again where there is none or a larger one, what said no says so again, and sets that counted together do so again.
+        Refused where something stays unknown and no reason is given; nothing is written then.
         """
         check_sources(sources)
         seen = self._chain.seen()
@@ -148,8 +152,10 @@ class SignedLedger:
                 anew = written_anew(one)
                 price = self._certificate(check_events(anew["events"]), anew["delta"], anew["relation"])
                 write(one["dataset"], RECOVERED, {**anew, **price})
-            for name, budget in budgets_known(sources).items():
-                if budget_of(entries, name) is None:
+            for veto in lost_vetoes(entries, (one for source in sources for one in source.vetoes)):
+                write(veto["dataset"], veto["kind"], vetoed_anew(veto, entries))
+            for name, budget in budgets_known(sources, {head.hash for head in lost}).items():
+                if (now := budget_of(entries, name)) is None or budget["epsilon"] < now.epsilon:
                     write(name, "budget", budget)
             for name, other in dict.fromkeys(pair for source in sources for pair in source.joins):
                 if other not in joined_names(entries, name):
@@ -181,6 +187,7 @@ def known_of(entries: Sequence[Entry]) -> Known:
         budgets={name: {"epsilon": budget.epsilon, "delta": budget.delta} for name, budget in budgets.items()},
         joins=tuple((name, other) for name in sorted(sets) for other in joined_names(entries, name) if name < other),
         complete=True,
+        vetoes=vetoes_of(entries),
     )
 
 
@@ -192,6 +199,7 @@ def statement(head: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, An
         "ledger_spends": list(known.spends),
         "budgets": dict(known.budgets),
         "joins": [list(pair) for pair in known.joins],
+        "vetoes": list(known.vetoes),
     }
 
 
@@ -214,11 +222,11 @@ def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | 
         spends = value.get("ledger_spends", [])
         heads = (Head(int(head["seq"]), str(head["hash"])),)
         joins = tuple((str(name), str(other)) for name, other in value.get("joins", []))
-        known = Known(heads, tuple(spends), value.get("budgets", {}), joins, "budgets" in value)
+        vetoes = value.get("vetoes", [])
+        known = Known(heads, tuple(spends), value.get("budgets", {}), joins, "budgets" in value, tuple(vetoes))
+        is_whole = all({"seq", "hash", "dataset", "events", "relation", "delta"} <= set(one) for one in spends)
         return (
-            known
-            if all({"seq", "hash", "dataset", "events", "relation", "delta"} <= set(one) for one in spends)
-            else None
+            known if is_whole and all({"hash", "dataset", "kind", "body", "on"} <= set(one) for one in vetoes) else None
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -261,10 +269,11 @@ def written_anew(spend: Mapping[str, Any]) -> dict[str, Any]:
     return {**terms, "events": spend["events"], "was": spend["seq"], "was_hash": spend["hash"]}
 
 
-def budgets_known(sources: Sequence[Known]) -> dict[str, dict[str, float]]:
-    """The smallest budget of each set among all sources."""
+def budgets_known(sources: Sequence[Known], lost: Collection[str]) -> dict[str, dict[str, float]]:
+    """The smallest budget of each set among the sources that know heads which were `lost`; what others know, the ledger has seen since."""
     smallest: dict[str, dict[str, float]] = {}
-    for name, budget in (item for source in sources for item in source.budgets.items()):
+    newer = [source for source in sources if any(head.hash in lost for head in source.heads)]
+    for name, budget in (item for source in newer for item in source.budgets.items()):
         if name not in smallest or budget["epsilon"] < smallest[name]["epsilon"]:
             smallest[name] = {"epsilon": float(budget["epsilon"]), "delta": float(budget["delta"])}
     return smallest

@@ -10,10 +10,12 @@ from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.ledger.balance import entry_label
 from sfumato.privacy.ledger.chain import migrate
+from sfumato.privacy.ledger.decisions import decisions_of
 from sfumato.privacy.ledger.fingerprints import Prints
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.ledger.signing import Head, Keys, signed
 from tests.sfumato.privacy.ledger.test_databases import auditors_hash
+from tests.sfumato.privacy.ledger.test_decisions import DECISION
 from tests.sfumato.privacy.ledger.test_signing import cut
 from tests.spends import DELTA, ONE, cancel, cheap, clock, spend, tamper
 
@@ -90,6 +92,62 @@ def test_sets_that_counted_together_do_so_again(keys, by, tmp_path):
         assert ledger.total("digits").epsilon == 2.0 and ledger.verify() == ledger.replay() == []
         with pytest.raises(Refused, match="epsilon 1 of 3 left"):
             spend(ledger, [THREE])
+
+
+@pytest.mark.parametrize("by", ["statement", "copy"])
+def test_what_said_no_says_so_again_and_what_said_yes_does_not(keys, by, tmp_path):
+    """A backup from before an audit refuted, or before a person refused, lets nothing leave that these held back."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    refuting = {"what": "audit", "finding": "f" * 64, "code_version": "1", "run": "run-1"}
+    with at(url, keys) as ledger:
+        first, second = spend(ledger, [ONE]), spend(ledger, [THREE])
+        for passed, artifact, paid in (
+            (True, "a", first),
+            (False, "a", first),
+            (False, "b", second),
+            (True, "b", second),
+        ):
+            ledger.check("digits", artifact=artifact * 64, passed=passed, spends=[paid.hash], **refuting)
+        for artifact, how in (("c", "refused"), ("d", "approved")):
+            decided = DECISION.model_copy(update={"decision": how, "run": f"run-{artifact}"})
+            ledger.decide("digits", decided, artifact=artifact * 64, code_version="1")
+        stated, whole = json.dumps(ledger.statement()), tmp_path / "copy.db"
+        shutil.copy(tmp_path / "ledger.db", whole)
+    cut(url, 2 if by == "statement" else 0)
+    with at(url, keys) as ledger:
+        if by == "copy":
+            with at(f"sqlite:///{whole}", keys) as other:
+                known = ledger.known_from_copy(other)
+        else:
+            known = only(ledger.known_from([stated]))
+        written = {entry.kind: entry for entry in ledger.recover([known])}
+        audit, refusal = written["check"], written["decision"]
+        assert not audit.body["passed"] and audit.body["artifact"] == "a" * 64
+        paid = ledger.entries()[audit.body["spends"][0] - 1]
+        assert first.hash in (paid.hash, paid.body.get("was_hash")), (
+            "about the same payment, whatever its number is now"
+        )
+        assert decisions_of(ledger.entries(), "run-c", "-")[-1].decision == "refused" and refusal.body["run"] == "run-c"
+        assert sum(entry.kind in ("check", "decision") for entry in ledger.entries()) == 2
+        assert ledger.verify() == ledger.replay() == ledger.lacks() == []
+        again = only(ledger.known_from([json.dumps(ledger.statement())]))
+        assert {one["hash"] for one in again.vetoes} == {one["hash"] for one in known.vetoes}, (
+            "a second loss knows them too"
+        )
+
+
+@pytest.mark.parametrize(("then", "holds"), [(4, 4.0), (9, 5.0)])
+def test_a_budget_that_was_lowered_is_low_again_and_one_that_was_raised_is_set_anew(url, keys, then, holds):
+    with at(url, keys) as ledger:
+        ledger.set_budget("digits", 7, DELTA)
+        early = json.dumps(ledger.statement())
+        ledger.set_budget("digits", 5, DELTA)
+        ledger.set_budget("digits", then, DELTA)
+        late = json.dumps(ledger.statement())
+    cut(url, 2)
+    with at(url, keys) as ledger:
+        ledger.recover(ledger.known_from([early, late]))
+        assert ledger.budget("digits").epsilon == holds
 
 
 def test_a_head_that_a_run_knows_too_does_not_hide_what_came_before_it(url, keys):
