@@ -186,7 +186,8 @@ def refuse_size(shape: tuple[int, int, int], classes: int) -> None:
     if numbers > most:
         raise BadInput(
             f"alignment.kind=moments takes second moments of {classes} classes of {numbers} numbers each, more than can be held or "
-            f"paid for (at most {most} numbers of so many classes): denoise smaller latents (latent.kind=kl), or use alignment.kind=none"
+            f"paid for (at most {most} numbers of so many classes): use a smaller data.size, a larger latent.patch, fewer latent.channels, or "
+            "alignment.kind=none with another method than moments"
         )
 
 

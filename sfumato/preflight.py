@@ -52,6 +52,7 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
 from sfumato.recipe.paid_judge import ENOUGH_RECORDS
+from sfumato.recipe.representation import SMALL, nearest_side
 from sfumato.recipe.stage_costs import target_epsilon
 from sfumato.selection import fewest, sources_of
 from sfumato.settings import Settings
@@ -126,6 +127,8 @@ def preflight(
     public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
         nearest = min(max(min(shape[1:]), FEWEST_PIXELS), MOST_PIXELS)
+        if settings.recipe.kind == "auto" and nearest > SMALL:
+            nearest = nearest_side(nearest, settings.recipe.device)
         public_ones = (
             "images drawn beside them are square"
             if unnamed(data)

@@ -20,13 +20,11 @@ from sfumato.recipe.method_settings import drawing, method
 from sfumato.recipe.paid_judge import allowing_for_judge
 from sfumato.recipe.picks import Pick, Rule, paths_set, placed
 from sfumato.recipe.private_steps import DRAWS, FEW_STEPS, SOME, private_batch, private_rates, private_weights
-from sfumato.recipe.representation import FOLDS, POSITIONS, refuse_undivided, represent, represent_size
+from sfumato.recipe.representation import refuse_undivided, represent, represent_size
 from sfumato.recipe.stage_costs import USUAL_EPSILON, Declared, needs_backbone, stage_costs, target_epsilon
 from sfumato.recipe.stage_steps import SHARES, fewest_of, path_of, stated, steps_for
 from sfumato.settings import Settings, written
 
-CPU_SIDE = 128
-"""Largest side that a person without a GPU is told to take."""
 OVERHEAD_MINUTES = 0.5
 """Minutes for reading, rendering, starting and reporting."""
 VOTERS = 2
@@ -52,7 +50,7 @@ def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
     if recipe.choices:
         return settings
     declared = Declared(facts, public_images, frozenset(paths_set(settings)))
-    refuse_undivided(declared, recipe.device, CPU_SIDE if recipe.device == "cpu" else max(FOLDS) * POSITIONS[1])
+    refuse_undivided(declared, recipe.device)
     try:
         settings, choices = chosen(settings, declared)
     except TooShort as short:

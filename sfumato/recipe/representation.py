@@ -23,6 +23,10 @@ POSITIONS = (6, 16)
 FOLDS = (4, 8, 2, 16)
 """Factors by which an autoencoder may shrink a side, of which the first that fits is used; on a CPU the first that leaves `UNET_UP_TO` positions or
 fewer, where one does (docs/results/quality.md#larger-images)."""
+OTHER_FOLDS = tuple(fold for fold in range(2, max(FOLDS)) if fold not in FOLDS)
+"""Further sides of squares in pixels, on a CPU, where these alone leave so few positions."""
+MOST_SIDE = {"cpu": 128, "gpu": max(FOLDS) * POSITIONS[1]}
+"""Largest side in pixels, by the device: above, too many numbers for class moments, or too much to learn in hours."""
 WIDTH_AT_FULL_SIZE = 12
 """Channels of an autoencoder that works at the images' own size first."""
 CHANNELS = {
@@ -30,7 +34,7 @@ CHANNELS = {
     "grey": {2: 2, 4: 6, 8: 8, 16: 12},
     "colour": {2: 3, 4: 6, 8: 8, 16: 12},
 }
-"""Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
+"""Channels of a latent: by what the public images are, and by how much a side shrinks at most. Of public photographs in colour, squares of 4x4 to 4
 numbers, about 73 % of what a classifier reads survives, to 6 about 86 % (docs/results/speed.md#autoencoders); of grey ones 40 % with 2
 (docs/results/xrays.md#earlier-and-other-attempts); of grey shapes, squares of 8x8 to 6 numbers, 78 %, to 8 numbers 87 %
 (docs/results/quality.md#larger-images)."""
@@ -58,10 +62,11 @@ def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The size of a latent, by the kind of the autoencoder."""
     channels, height, width = declared.shape
-    fold = fold_of(height, width, settings.recipe.device)
+    squares = settings.latent.kind == "patch"
+    fold = fold_of(height, width, settings.recipe.device, squares=squares)
     if settings.latent.kind == "none" or fold is None:
         return
-    if settings.latent.kind == "patch":
+    if squares:
         yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
         yield Pick("latent.multipliers", PATCHES.multipliers, "the patches do what levels would")
         yield Pick("latent.linear", channels > 1, BESIDE if channels > 1 else ALONE)
@@ -77,38 +82,50 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("latent.width", WIDTH_AT_FULL_SIZE, "convolutions at full size are what costs")
     shown = "colour" if channels > 1 else "strokes" if strokes(settings, declared) else "grey"
     crowded = max(height, width) // fold > UNET_UP_TO
-    usual = CHANNELS[shown][fold]
+    usual = CHANNELS[shown][min(one for one in FOLDS if one >= fold)]
     usual = OF_SMALL.get(shown, usual) if max(height, width) <= SMALL else usual
     numbers = min(usual, CROWDED.get(fold, math.inf) if crowded else math.inf)
     why = f"numbers at each of {height // fold}x{width // fold} positions; strokes need few, photographs more"
     yield Pick("latent.channels", int(numbers), why)
 
 
-def fold_of(height: int, width: int, device: str) -> int | None:
-    """The factor by which a side shrinks to a number of positions that fits the size; None where nothing fits."""
+def fold_of(height: int, width: int, device: str, *, squares: bool = True) -> int | None:
+    """The factor by which a side shrinks to a number of positions that fits the size; None where nothing fits.
+
+    squares: whether it may be any whole number, as of the squares of `latent.kind=patch`; levels of `kl` halve.
+    """
     small = max(height, width) <= SMALL
     fewest, most = SMALL_POSITIONS if small else POSITIONS
-    fitting = [
-        fold
-        for fold in (SMALL_FOLDS if small else FOLDS)
-        if not (height % fold or width % fold)
-        and min(height, width) >= fewest * fold
-        and max(height, width) <= most * fold
-    ]
-    few = [fold for fold in fitting if device == "cpu" and max(height, width) <= UNET_UP_TO * fold]
-    return next(iter(few or fitting), None)
+
+    def fitting(folds: tuple[int, ...], most: int) -> Iterator[int]:
+        for fold in folds:
+            whole = not (height % fold or width % fold)
+            if whole and min(height, width) >= fewest * fold and max(height, width) <= most * fold:
+                yield fold
+
+    if small:
+        return next(fitting(SMALL_FOLDS, most), None)
+    if max(height, width) > MOST_SIDE[device]:
+        return None
+    others = OTHER_FOLDS if squares else ()
+    few = fitting(FOLDS + others, UNET_UP_TO) if device == "cpu" else iter(())
+    return next(few, None) or next(fitting(FOLDS, most), None)
 
 
-def refuse_undivided(declared: Declared, device: str, largest: int) -> None:
-    """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one of at most `largest`."""
+def nearest_side(side: int, device: str) -> int:
+    """The side in pixels nearest to this one that the recipe has a latent for."""
+    sides = (one for one in range(min(FOLDS) * POSITIONS[0], MOST_SIDE[device] + 1) if fold_of(one, one, device))
+    return min(sides, key=lambda one: (abs(one - side), one))
+
+
+def refuse_undivided(declared: Declared, device: str) -> None:
+    """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one that does."""
     _, height, width = declared.shape
     free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
     if free and max(height, width) > SMALL and not fold_of(height, width, device):
-        near = min(
-            (side for side in range(min(FOLDS) * POSITIONS[0], largest + 1) if fold_of(side, side, device)),
-            key=lambda side: (abs(side - min(height, width)), side),
-        )
+        why = f"do not divide into {POSITIONS[0]} to {POSITIONS[1]} positions a side"
+        if max(height, width) > (most := MOST_SIDE[device]):
+            why = f"are too large for the recipe, which takes at most {most} a side on a {device.upper()}"
         raise BadInput(
-            f"images of {height}x{width} pixels do not divide into {POSITIONS[0]} to {POSITIONS[1]} positions a side: use "
-            f"--set data.size={near}"
+            f"images of {height}x{width} pixels {why}: use --set data.size={nearest_side(min(height, width), device)}"
         )

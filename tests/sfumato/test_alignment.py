@@ -155,7 +155,7 @@ def test_cells_are_drawn_by_their_counts():
 def test_too_many_numbers_are_refused_in_one_line():
     refuse_size((1, 32, 32), 10)
     for shape, classes in (((3, 32, 32), 2), ((1, 32, 32), 1000)):
-        with pytest.raises(BadInput, match="latent.kind=kl") as refusal:
+        with pytest.raises(BadInput, match="smaller data.size") as refusal:
             refuse_size(shape, classes)
         assert "\n" not in str(refusal.value)
 

@@ -6,7 +6,7 @@ from tests.sfumato.recipe.making import recipe
 
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
-    colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 40, 40))
+    colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 20, 20))
     assert [result.network.kind for result in (grey, gpu, colour, large)] == ["mlp", "dit", "unet", "dit"]
     assert (colour.network.multipliers, colour.network.width, colour.pretraining.batch) == ((1,), 64, 32)
     assert large.network.patch == 2, "10x10 positions in 25 squares"

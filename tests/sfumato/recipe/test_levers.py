@@ -14,7 +14,8 @@ def test_shares_of_a_very_large_target_are_small_and_not_none():
 
 
 def test_class_moments_and_a_judge_where_they_pay():
-    few, one, large = recipe(records=300), recipe(public_classes=1), recipe(shape=(3, 104, 104), records=60_000)
+    few, one = recipe(records=300), recipe(public_classes=1)
+    large = recipe("latent.kind=patch", "latent.patch=8", shape=(3, 104, 104), records=60_000)
     assert (few.alignment.kind, few.judge.use) == ("none", "none")
     assert (one.alignment.kind, one.judge.use) == ("moments", "none"), "one public class teaches no features"
     assert (large.alignment.kind, large.judge.use) == ("none", "filter"), "second moments of too many numbers"

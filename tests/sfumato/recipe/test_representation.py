@@ -4,8 +4,7 @@ import pytest
 
 from sfumato.errors import BadInput
 from sfumato.networks.autoencoder import latent_shape
-from sfumato.recipe.auto import CPU_SIDE
-from sfumato.recipe.representation import fold_of
+from sfumato.recipe.representation import MOST_SIDE, fold_of, nearest_side
 from tests.sfumato.recipe.making import recipe
 
 
@@ -17,10 +16,30 @@ def test_a_size_that_does_not_divide_is_refused_with_one_that_does():
     assert recipe("latent.kind=none", "network.kind=mlp", shape=(1, 31, 31)).latent.kind == "none"
 
 
-@pytest.mark.parametrize(("device", "side"), [("cpu", CPU_SIDE), ("gpu", 256)])
-def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, side):
-    with pytest.raises(BadInput, match=rf"512x600 pixels .*data\.size={side}$"):
-        recipe(f"recipe.device={device}", shape=(3, 512, 600))
+@pytest.mark.parametrize(("device", "most"), [("cpu", 128), ("gpu", 256)])
+def test_images_that_are_too_large_are_brought_to_what_the_device_bears(device, most):
+    for shape in ((3, 512, 600), (3, most + 16, most + 16)):
+        with pytest.raises(BadInput, match=rf"x{shape[2]} pixels .* at most {most} a side .*data\.size={most}$"):
+            recipe(f"recipe.device={device}", shape=shape)
+    assert recipe(
+        f"recipe.device={device}",
+        "latent.kind=patch",
+        "latent.patch=16",
+        "latent.multipliers=[1,2]",
+        "recipe.minutes=600",
+        shape=(3, 512, 512),
+    )
+
+
+@pytest.mark.parametrize("device", list(MOST_SIDE))
+def test_the_side_nearest_to_any_is_one_that_the_recipe_takes(device):
+    for side in (17, 31, 50, 65, 97, 100, 220, 2000):
+        near = nearest_side(side, device)
+        assert (
+            recipe(f"recipe.device={device}", shape=(3, near, near)).latent.kind == "patch"
+            and near <= MOST_SIDE[device]
+        )
+    assert nearest_side(64, device) == 64
 
 
 def test_in_colour_a_linear_map_lies_beside_the_convolutions_unless_a_person_says_otherwise():
@@ -47,8 +66,11 @@ def test_in_colour_a_linear_map_lies_beside_the_convolutions_unless_a_person_say
         ("textures", (3, 64, 64), (8, 8, 8)),
         ("textures", (3, 56, 64), (8, 7, 8)),
         ("textures", (3, 48, 48), (8, 6, 6)),
-        ("textures", (3, 104, 104), (8, 13, 13)),
+        ("textures", (3, 104, 104), (12, 8, 8)),
         ("textures", (3, 128, 128), (12, 8, 8)),
+        ("textures", (3, 40, 40), (8, 8, 8)),
+        ("textures", (1, 72, 72), (12, 8, 8)),
+        ("glyphs", (1, 21, 21), (2, 7, 7)),
     ],
 )
 def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
@@ -61,17 +83,24 @@ def test_images_that_are_tiny_or_small_and_do_not_divide_are_drawn_pixel_by_pixe
 
 
 def test_on_a_cpu_there_are_eight_positions_a_side_or_fewer_where_they_fit_and_on_a_gpu_more():
-    assert [fold_of(side, side, "cpu") for side in (24, 28, 32, 48, 64, 96, 128, 40, 104)] == [
-        4,
-        4,
-        4,
-        8,
-        8,
-        16,
-        16,
-        4,
-        8,
-    ]
+    sides = {
+        24: 4,
+        28: 4,
+        32: 4,
+        48: 8,
+        64: 8,
+        96: 16,
+        128: 16,
+        36: 6,
+        40: 5,
+        72: 9,
+        100: None,
+        104: 13,
+        116: None,
+        20: 2,
+    }
+    assert {side: fold_of(side, side, "cpu") for side in sides} == sides
+    assert fold_of(40, 40, "cpu", squares=False) == 4, "levels halve"
     assert [fold_of(side, side, "gpu") for side in (28, 32, 48, 64, 128)] == [4, 4, 4, 4, 8]
     small, large = (
         recipe("data.public=textures", f"recipe.device={device}", shape=(3, 64, 64)) for device in ("cpu", "gpu")
