@@ -3,6 +3,7 @@
 Not covered: what a step costs, which is `sfumato.recipe.stage_costs`.
 """
 
+import math
 from typing import Any
 
 from sfumato.recipe.ensemble import most_prototypes
@@ -29,6 +30,8 @@ MOST = {
     "training": 6000, "drawing": 30000, "trajectories": 50000, "members": 60, "prototypes": 100,
 }  # fmt: skip
 """Steps, images or trajectories beyond which more bring little."""
+MOST_DRAWN = 5 * 10**8
+"""Numbers of all drawn images together: these are twice in memory, four bytes each. Some 10,000 images of 128x128 in colour."""
 PATHS = {
     "drawing": "generation.images",
     "extractor": "method.extractor.steps",
@@ -61,6 +64,8 @@ def most_of(stage: str, settings: Settings, declared: Declared) -> int:
         return min(MOST[stage], most_prototypes(own.members, settings.privacy.epsilon, len(declared.facts.classes)))
     if stage == "trajectories" and (looked_up := retrieving(settings)):
         return max(1, min(MOST[stage], round(looked_up.reference * declared.public_images)))
+    if stage == "drawing":
+        return min(MOST[stage], MOST_DRAWN // math.prod(declared.shape))
     return MOST[stage]
 
 
