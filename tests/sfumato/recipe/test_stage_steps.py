@@ -20,3 +20,11 @@ def test_the_keys_of_a_knowledge_base_take_a_tenth_of_the_time_and_all_of_them_w
     assert recipe("recipe.minutes=15", **(crowd | {"images": 3000})).method.trajectories == 900
     assert recipe("recipe.minutes=15", "method.trajectories=77", **crowd).method.trajectories == 77
     assert recipe("method.neighbour=random", **crowd).method.trajectories == 0
+
+
+def test_large_images_are_drawn_in_numbers_that_memory_bears():
+    small, large = (recipe("recipe.minutes=6000", shape=(3, side, side)).generation.images for side in (32, 128))
+    assert small == 30_000 and 5000 < large < 12_000
+    assert recipe("generation.images=20000", shape=(3, 128, 128)).generation.images == 20_000, (
+        "unless a person asks for more"
+    )
