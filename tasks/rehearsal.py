@@ -35,8 +35,9 @@ def show(ref: Rehearsal, wanted: config.RehearsalSettings, to: Path) -> tuple[st
     worse = complaints(findings, wanted)
     if internal:
         return (UNTOLD,) if worse else ()
-    page = section_in_markdown(rehearsal.section(findings, wanted), inside(store.folder(ref)))
-    create_markdown_artifact("\n".join(page), key="rehearsal", description="public images alone")
+    chosen = ref.label != Label.PUBLIC
+    page = section_in_markdown(rehearsal.section(findings, wanted, chosen=chosen), inside(store.folder(ref)))
+    create_markdown_artifact("\n".join(page), key="rehearsal", description=rehearsal.origin(chosen))
     return worse
 
 

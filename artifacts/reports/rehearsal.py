@@ -13,7 +13,8 @@ from sfumato.rehearsal_findings import RehearsalFindings, RetrievalFindings
 from sfumato.retrieval.choice import retrieves
 
 REHEARSAL = "rehearsal.png"
-SHOWS = "What the public half can do: made from public images alone."
+PUBLIC_ALONE, CHOSEN = "public images alone", "public images that private records chose by paid votes"
+SHOWS = "What the public half can do: made from {origin}."
 NEAR_CHANCE = 2.0
 """Times chance below which retrieval hardly tells classes apart."""
 
@@ -89,11 +90,16 @@ def verdict(one: RetrievalFindings) -> str:
     return f"near chance: nothing to retrieve by{reason}"
 
 
-def section(findings: RehearsalFindings, wanted: RehearsalSettings, failed: str = "") -> PageSection:
-    """The rehearsal on a page, `failed` where a person went on in spite of it."""
+def origin(chosen: bool) -> str:
+    """What a rehearsal was made from: public images, or those that private records have `chosen` of them."""
+    return CHOSEN if chosen else PUBLIC_ALONE
+
+
+def section(findings: RehearsalFindings, wanted: RehearsalSettings, *, chosen: bool, failed: str = "") -> PageSection:
+    """The rehearsal on a page, of public images that were `chosen` by votes or not, `failed` where a person went on in spite of it."""
     texts = [Text(f"{text}.", f"{name.capitalize()}.") for name, text in lines(findings, wanted)]
     warned = [Text(failed, "Failed.")] if failed else []
-    return PageSection("Rehearsal", [*warned, *texts, Picture(REHEARSAL, SHOWS)])
+    return PageSection("Rehearsal", [*warned, *texts, Picture(REHEARSAL, SHOWS.format(origin=origin(chosen)))])
 
 
 def rehearsal_of(store: Store, samples: str, rehearsal: str) -> RehearsalFindings | None:

@@ -27,7 +27,7 @@ from artifacts.reports.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
 from artifacts.tracking import flattened
 from sfumato.class_shares import number_of_classes
-from sfumato.config import RehearsalSettings
+from sfumato.config import RehearsalSettings, Selection
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
 from sfumato.privacy import refusals
@@ -327,7 +327,8 @@ def labels_note(record: RunRecord) -> str:
 def _rehearsal(record: RunRecord) -> PageSection:
     assert record.rehearsal  # the caller has seen it
     wanted = RehearsalSettings.model_validate(record.settings.get("rehearsal", {}))
-    return rehearsal_section(record.rehearsal, wanted, went_on(record))
+    chosen = Selection.model_validate(record.settings.get("selection", {})).takes_votes
+    return rehearsal_section(record.rehearsal, wanted, chosen=chosen, failed=went_on(record))
 
 
 def went_on(record: RunRecord) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from artifacts.reports.rehearsal import lines
+from artifacts.reports.page import section_in_markdown
+from artifacts.reports.rehearsal import lines, section
 from sfumato.config import RehearsalSettings
 from sfumato.rehearsal_findings import RehearsalFindings, RetrievalFindings
 
@@ -53,3 +54,13 @@ def test_where_no_neighbour_means_anything_it_says_that_one_is_taken_at_random()
     assert "the walk from T to k is skipped" in retrieval(by_time=(at(800, 0.02), at(500, 0.03)), query_time=0)[-1]
     assert retrieval(query_time=0) == ["none: trajectories are taken at random"]
     assert retrieval() == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "made_from"), [(False, "public images alone."), (True, "private records chose by paid votes.")]
+)
+def test_the_picture_says_whether_private_records_chose_the_public_images(chosen, made_from, tmp_path):
+    page = section_in_markdown(
+        section(RehearsalFindings(held_out=9), RehearsalSettings(), chosen=chosen), lambda name: name
+    )
+    assert made_from in "".join(page)
