@@ -37,6 +37,14 @@ def only(result):
     return one
 
 
+def known_by(by, ledger, keys, stated, copy):
+    """What is known from elsewhere, by a copy of the ledger or a statement of it."""
+    if by == "statement":
+        return only(ledger.known_from([stated]))
+    with at(f"sqlite:///{copy}", keys) as other:
+        return ledger.known_from_copy(other)
+
+
 def two_spends(ledger):
     """Of three and of one, the first with a budget and committed at two."""
     ledger.set_budget("digits", 10, DELTA)
@@ -83,11 +91,7 @@ def test_sets_that_counted_together_do_so_again(keys, by, tmp_path):
         shutil.copy(tmp_path / "ledger.db", tmp_path / "copy.db")
     cut(url, 0)
     with at(url, keys) as ledger:
-        if by == "copy":
-            with at(f"sqlite:///{tmp_path}/copy.db", keys) as other:
-                known = ledger.known_from_copy(other)
-        else:
-            known = only(ledger.known_from([stated]))
+        known = known_by(by, ledger, keys, stated, tmp_path / "copy.db")
         assert ledger.recover([known])[-1].kind == "join" and ledger.joined("digits") == ("faces",)
         assert ledger.total("digits").epsilon == 2.0 and ledger.verify() == ledger.replay() == []
         with pytest.raises(Refused, match="epsilon 1 of 3 left"):
@@ -115,11 +119,7 @@ def test_what_said_no_says_so_again_and_what_said_yes_does_not(keys, by, tmp_pat
         shutil.copy(tmp_path / "ledger.db", whole)
     cut(url, 2 if by == "statement" else 0)
     with at(url, keys) as ledger:
-        if by == "copy":
-            with at(f"sqlite:///{whole}", keys) as other:
-                known = ledger.known_from_copy(other)
-        else:
-            known = only(ledger.known_from([stated]))
+        known = known_by(by, ledger, keys, stated, whole)
         written = {entry.kind: entry for entry in ledger.recover([known])}
         audit, refusal = written["check"], written["decision"]
         assert not audit.body["passed"] and audit.body["artifact"] == "a" * 64
