@@ -10,6 +10,7 @@ from sfumato.methods.plan import (
     SHARED_STAGES,
     STAGE_DRAWING,
     STAGE_EMBEDDING,
+    STAGE_PHASE_ONE,
     STAGE_RATES,
     STAGE_TUNING,
     STAGE_VOTES,
@@ -27,7 +28,7 @@ from tasks.runtime.run import Journal
 from tasks.server.events import tell_refuted
 from tasks.terms import Order
 
-QUERIED = (*SHARED_STAGES, STAGE_VOTES, STAGE_EMBEDDING, STAGE_RATES)
+QUERIED = (*SHARED_STAGES, STAGE_VOTES, STAGE_EMBEDDING, STAGE_RATES, STAGE_PHASE_ONE)
 """Stages that query the records once."""
 
 

@@ -45,6 +45,7 @@ from sfumato.methods.plan import (
     STAGE_JUDGE,
     STAGE_MATCHING,
     STAGE_MOMENTS,
+    STAGE_PHASE_ONE,
     STAGE_RATES,
     STAGE_SELECTION,
     STAGE_VOTES,
@@ -219,6 +220,7 @@ def play(
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
             central=queried.get(STAGE_CENTRAL, ()),
             embedding=(*queried.get(STAGE_EMBEDDING, ()), *queried.get(STAGE_MATCHING, ())),
+            copies=queried.get(STAGE_PHASE_ONE, ()),
         ):
             query_fits, shown = query_games.play_queries(queries, delta=terms.delta, relation=terms.relation)
             fits += query_fits

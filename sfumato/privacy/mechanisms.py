@@ -12,11 +12,11 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato.alignment import ClassMaps, Moments, Reference, aligned, encoded
+from sfumato.alignment import ClassMaps, Moments, Reference, encoded
 from sfumato.config import Alignment, FineTuning, Judge, ParameterGroup, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
-from sfumato.images import ImageSet, shape_of, to_unit
+from sfumato.images import ImageSet
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.accounting.events import (
     AnyEvent,
@@ -33,7 +33,7 @@ from sfumato.privacy.engine.class_moments import moments_of
 from sfumato.privacy.engine.diagnostics import Seen
 from sfumato.privacy.engine.distributed import Team, help_training
 from sfumato.privacy.engine.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
+from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, system_source
 from sfumato.privacy.units import Units, every_few, one_by_one, units_of
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper, TrainingState
@@ -265,24 +265,12 @@ def noised_records(
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
         source = source or system_source()
-        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)
-        released = len(images) if records is None else records + (len(access.canaries) if access.canaries else 0)
-        blank = images.new_zeros(max(0, released - len(images)), *images.shape[1:])
-        order = source.order(max(len(images), released))[:released]
-        labels = torch.cat([torch.as_tensor(visit.images.labels), torch.zeros(len(blank), dtype=torch.long)])[order]
-        images, largest_norm = torch.cat([images, blank])[order], codec.largest_norm(shape_of(images))
-        x = _sound(aligned(codec.encode(images.to(device)), labels.to(device), largest_norm, maps)).cpu()
-        numbers = max(1, x[:1].numel())
-        noise = event.noise_multiplier
-        (copies,) = noised([x], noise_multiplier=noise, norm=largest_norm, numbers=numbers, source=source)
+        number = len(visit.images) if records is None else records + (len(access.canaries) if access.canaries else 0)
+        copies = queries.noised_copies(
+            visit.images, event, released=number, codec=codec, maps=maps, device=device, source=source
+        )
         entries = visit.entries
     return Paid(copies, entries, visit.payment)
-
-
-def _sound(x: Tensor) -> Tensor:
-    """Records `[n, ...]` with zeros in place of one that is not finite: no norm would bound it, and noise would not hide it."""
-    finite = x.flatten(1).isfinite().all(1)
-    return x.where(finite.view(-1, *[1] * (x.dim() - 1)), 0.0)
 
 
 def unprotected(
@@ -340,7 +328,7 @@ def drawn(
     """
     with spending(access, events, insecure=source is not None, arithmetic=OF_SAMPLER) as visit:
         x, y = encoded(visit.images, codec, maps, device)
-        images = draw(_sound(x), y, source or system_source())
+        images = draw(queries.finite(x), y, source or system_source())
         entries = visit.entries
     return Paid(images, entries, visit.payment)
 

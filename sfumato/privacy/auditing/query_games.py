@@ -1,5 +1,5 @@
-"""Games against the priced queries: class counts, votes, moments of classes, central images, mean embeddings, the gradients of
-the paid judge.
+"""Games against the priced queries: class counts, votes, moments of classes, central images, noised copies, mean embeddings, the
+gradients of the paid judge.
 
 The attacker knows all records but one, sees every noisy number that a query releases, and looks for a record that weighs as
 much as the query allows: in a count, a sum and a second moment at once, or with a gradient that is clipped in every step. A game
@@ -13,7 +13,7 @@ output with a slow sum over the known records, in units of the noise in the ledg
 
 Promise: no private image is used, and nothing is spent; queries that do what their entries say are reported as faulty with a
 probability of at most `FALSE_ALARM` each. Not covered: records other than the worst case of the price, many records, the networks
-in front of a query, which simple features replace; rounding in sums of many records.
+in front of a query, which simple features replace; rounding in sums of many records; the order of noised copies, of which a game has one.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from torch import Tensor
 from sfumato import alignment
 from sfumato.alignment import Moments, Reference, packed
 from sfumato.config import Alignment, Judge, Relation
-from sfumato.images import MIDDLE, WHITE, ImageSet
+from sfumato.images import MIDDLE, WHITE, ImageSet, to_unit
 from sfumato.latents import PIXELS
-from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian, MomentEvents
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian, MomentEvents, NoisedRecords
 from sfumato.privacy.auditing.audit import epsilon_lower_bound
 from sfumato.privacy.auditing.findings import Bound, Fit
 from sfumato.privacy.auditing.games import GAMES
@@ -141,6 +141,21 @@ def voting(event: DiscreteHistogram, *, each: int = 1) -> Query:
         return [_whole(event, (noisy - known).flatten(), record=OPTIONS - 1)]
 
     return Query("class votes", (event,), play, ((0, (0,)),))
+
+
+def copying(event: NoisedRecords, *, each: int = 1) -> Query:
+    """Noised copies, of one record: a white image, exchanged for a black one, which lies as far away as two can."""
+    del each  # a person with several images is refused by the mechanism
+
+    def play(there: bool, source: Source) -> list[Part]:
+        pixels = np.full((1, 1, SIDE, SIDE), WHITE if there else 0, np.uint8)
+        one = ImageSet(pixels, np.zeros(1, np.int64), ("0",))
+        noisy = queries.noised_copies(one, event, released=1, codec=PIXELS, maps=None, device=CPU, source=source)
+        unit = event.noise_multiplier * PIXELS.largest_norm((1, SIDE, SIDE))
+        white, black = (to_unit(np.full((1, 1, SIDE, SIDE), level, np.uint8)).double() for level in (WHITE, 0))
+        return [Part(0, 0, (noisy - black).flatten() / unit, (white - black).flatten() / unit)]
+
+    return Query("noised copies", (event,), play, ((0, (0,)),))
 
 
 def _whole(event: DiscreteHistogram, residual: Tensor, *, record: int) -> Part:
@@ -340,6 +355,7 @@ def queries_of(
     each: int,
     central: Sequence[AnyEvent] = (),
     embedding: Sequence[AnyEvent] = (),
+    copies: Sequence[AnyEvent] = (),
 ) -> list[Query]:
     """The queries that a run paid for with these events; kinds of events that only earlier versions had are not played, nor are central images
     of Poisson samples, whose coins a game does not know.
@@ -356,6 +372,7 @@ def queries_of(
         queries_paid.append(taking_moments(MomentEvents.of(moments), each=each))
     for make_sums, events in ((summing, central), (embedding_sums, embedding)):
         queries_paid += [make_sums(event, each=each) for event in events if isinstance(event, Gaussian)]
+    queries_paid += [copying(event, each=each) for event in copies if isinstance(event, NoisedRecords)]
     usual = settings or Judge()
     return [*queries_paid, *(learning_head(event, usual, each=each) for event in judge if isinstance(event, Gaussian))]
 
@@ -398,7 +415,11 @@ def _fit(query: Query, empty: list[list[Part]], delta: float, relation: Relation
                 moved = [max(old, each[i]) if i in events else old for i, old in enumerate(moved)]
             elif max(each[i] for i in events) > SLACK:
                 faults.append("without the record it lets out something else than its entry says of the others")
-    paid = sum(event.count for event in query.events if isinstance(event, Gaussian))
+    paid = sum(
+        event.count if isinstance(event, Gaussian) else 1
+        for event in query.events
+        if not isinstance(event, DiscreteHistogram)
+    )
     if (
         looks := len({(p.event, p.look) for p in empty[0] if not isinstance(query.events[p.event], DiscreteHistogram)})
     ) > paid:
@@ -431,14 +452,19 @@ def _moves(query: Query, parts: Sequence[Part]) -> list[float]:
         key = part.event, part.look
         squares[key] = squares.get(key, 0.0) + float(part.residual.square().sum())
     return [
-        max(math.sqrt(square) * _noise(one) for (event, _), square in squares.items() if event == number)
+        max(math.sqrt(square) * _noise(one) / _far(one) for (event, _), square in squares.items() if event == number)
         for number, one in enumerate(query.events)
     ]
 
 
 def _noise(event: AnyEvent) -> float:
-    assert isinstance(event, Gaussian | DiscreteHistogram)  # `queries_of` takes no other
+    assert isinstance(event, Gaussian | DiscreteHistogram | NoisedRecords)  # `queries_of` takes no other
     return event.noise_multiplier
+
+
+def _far(event: AnyEvent) -> float:
+    """How far one record may move a query, in norms of a record: an exchange, which noised records alone play, by two."""
+    return 2.0 if isinstance(event, NoisedRecords) else 1.0
 
 
 def _normal(part: Part, event: AnyEvent) -> Tensor:

@@ -1,4 +1,4 @@
-"""The priced queries behind the open door: class counts, votes, central images, mean embeddings, a linear head. Moments of classes
+"""The priced queries behind the open door: class counts, votes, central images, noised copies, mean embeddings, a linear head. Moments of classes
 have a file of their own (`class_moments`).
 
 This file bounds and noises each query, apart from the door and the ledger (`sfumato.privacy.mechanisms` calls the queries and
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from sfumato import alignment
-from sfumato.alignment import Reference
+from sfumato.alignment import ClassMaps, Reference
 from sfumato.config import Judge
-from sfumato.images import ImageSet, to_unit
+from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.judge import unit
 from sfumato.latents import Codec, within
-from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, SubsampledGaussian
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian
 from sfumato.privacy.engine.linear_head import train_head
 from sfumato.privacy.noise import Source, noised
-from sfumato.privacy.units import one_of_each, owners, units_of
+from sfumato.privacy.units import one_by_one, one_of_each, owners, units_of
 
 CHUNK = 1024
 """Records looked at together."""
@@ -132,6 +132,38 @@ def central_sums(
         noise = event.noise_multiplier
         released += noised([total], noise_multiplier=noise, norm=reference.radius, numbers=total.numel(), source=source)
     return torch.stack(released).view(rounds, classes, cells, numbers)
+
+
+def noised_copies(
+    images: ImageSet,
+    event: NoisedRecords,
+    *,
+    released: int,
+    codec: Codec,
+    maps: ClassMaps | None,
+    device: torch.device,
+    source: Source,
+) -> Tensor:
+    """Every record as `codec` and `maps` have it with noise, `[released, ...]`, in random order: grey images fill up, and of more a random choice is made.
+
+    Many parameters: what is read, by which mechanism, and the randomness that it draws from.
+    """
+    x = to_unit(one_by_one(images).pixels).clamp(-1, 1)
+    blank = x.new_zeros(max(0, released - len(x)), *x.shape[1:])
+    order = source.order(max(len(x), released))[:released]
+    labels = torch.cat([torch.as_tensor(images.labels), torch.zeros(len(blank), dtype=torch.long)])[order]
+    x = torch.cat([x, blank])[order]
+    largest_norm = codec.largest_norm(shape_of(x))
+    x = finite(alignment.aligned(codec.encode(x.to(device)), labels.to(device), largest_norm, maps)).cpu()
+    numbers, noise = max(1, x[:1].numel()), event.noise_multiplier
+    (copies,) = noised([x], noise_multiplier=noise, norm=largest_norm, numbers=numbers, source=source)
+    return copies
+
+
+def finite(x: Tensor) -> Tensor:
+    """Records `[n, ...]` with zeros in place of one that is not finite: no norm would bound it, and noise would not hide it."""
+    sound = x.flatten(1).isfinite().all(1)
+    return x.where(sound.view(-1, *[1] * (x.dim() - 1)), 0.0)
 
 
 def embedded(

@@ -8,10 +8,18 @@ import torch
 
 from sfumato import alignment
 from sfumato.config import Judge
-from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, MomentEvents, SubsampledGaussian
+from sfumato.privacy.accounting.events import (
+    DiscreteHistogram,
+    Gaussian,
+    MomentEvents,
+    NoisedRecords,
+    SubsampledGaussian,
+    Uncertified,
+)
 from sfumato.privacy.auditing import query_games
 from sfumato.privacy.auditing.findings import FALSE_ALARM
 from sfumato.privacy.auditing.query_games import (
+    copying,
     counting,
     embedding_sums,
     learning_head,
@@ -33,6 +41,7 @@ MOMENTS = MomentEvents(counts=DiscreteHistogram(noise_multiplier=8.0), means=SUM
 REFINED = MOMENTS.model_copy(
     update={"distances": DiscreteHistogram(noise_multiplier=20.0), "rounds": Gaussian(noise_multiplier=12.0, count=2)}
 )
+COPIES = NoisedRecords(noise_multiplier=12.0)
 GRADIENTS = Gaussian(noise_multiplier=12.0, count=10)
 QUERIES = {
     "class counts": lambda each: counting(COUNTS, each=each),
@@ -41,9 +50,12 @@ QUERIES = {
     "class moments, k-means": lambda each: taking_moments(REFINED, each=each),
     "central images": lambda each: summing(SUMS, each=each),
     "mean embeddings": lambda each: embedding_sums(SUMS, each=each),
+    "noised copies": lambda each: copying(COPIES, each=each),
     "paid judge": lambda each: learning_head(GRADIENTS, Judge(), each=each),
 }
 """Each about epsilon 1."""
+RELATIONS = {"noised copies": "replace_one"}
+"""Of those that are not priced under `add_remove`."""
 NAMES = list(QUERIES)
 
 
@@ -54,7 +66,7 @@ def short(monkeypatch):
 
 
 def fit_of(name, each=1):
-    (fit,), bound = play_queries([QUERIES[name](each)], delta=DELTA)
+    (fit,), bound = play_queries([QUERIES[name](each)], delta=DELTA, relation=RELATIONS.get(name, "add_remove"))
     return fit, bound
 
 
@@ -227,6 +239,8 @@ def test_queries_of_earlier_kinds_are_not_played():
     sampled = SubsampledGaussian(noise_multiplier=3.0, sample_rate=0.5, steps=2)
     result = queries_of([], [], [], [], None, each=1, central=[SUMS, sampled])
     assert [query.what for query in result] == ["central images"], "coins of samples are not known to a game"
+    result = queries_of([], [], [], [], None, each=1, copies=[COPIES, Uncertified(reason="Phase I")])
+    assert [query.what for query in result] == ["noised copies"], "Phase I as published has no price"
 
 
 def test_a_round_of_k_means_that_counts_every_record_of_a_group_in_full_is_found(monkeypatch):
