@@ -193,9 +193,9 @@ FAULTS = (
     ),
     Fault(
         "noised records: in the order of the source",
-        "sfumato/privacy/mechanisms.py",
-        "order = source.order(max(len(images), released))[:released]",
-        "order = torch.arange(max(len(images), released))[:released]",
+        "sfumato/privacy/engine/queries.py",
+        "order = source.order(max(len(x), released))[:released]",
+        "order = torch.arange(max(len(x), released))[:released]",
         OF_QUERIES,
     ),
     # training

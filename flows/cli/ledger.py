@@ -313,8 +313,8 @@ def _recovered_line(entry: "Entry") -> str:
     if entry.kind == "budget":
         return f"entry {entry.seq}: '{entry.dataset}' may cost epsilon {body['epsilon']:g} again"
     if entry.kind in ("check", "decision"):
-        said = "the audit refutes its promise" if entry.kind == "check" else f"{body['name']} refuses it"
-        return f"entry {entry.seq}: '{entry.dataset}', run {body['run']}: {said} again"
+        veto = "the audit refutes its promise" if entry.kind == "check" else f"{body['name']} refuses it"
+        return f"entry {entry.seq}: '{entry.dataset}', run {body['run']}: {veto} again"
     unknown = f", {body['unknown']} of them unknown ({body['reason']})" if "unknown" in body else ""
     return f"entry {entry.seq}: makes up for {len(body['covers'])} entries seen before{unknown}"
 

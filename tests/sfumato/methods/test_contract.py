@@ -396,7 +396,7 @@ def test_moments_are_priced_with_everything_else(method, relation):
         ("dppm", [], "labels of their own"),
         ("rapid", ["method.votes=true"], "method.votes=false"),
         ("empirical-denoiser", ["method.by_class=false"], "method.by_class=true"),
-        ("dp-sgd", ["data.size=64"], "latent.kind=kl"),
+        ("dp-sgd", ["data.size=64"], "smaller data.size"),
     ],
 )
 def test_a_method_that_cannot_work_with_aligned_classes_is_refused_in_one_line(method, changes, says):
