@@ -252,7 +252,7 @@ class Chain:
             signer = self._keys.signer(book.ledger, book.key)
 
             def write(dataset: str, kind: str, body: dict[str, Any]) -> Entry:
-                body = {**body, "time": self._clock()}
+                body = {"time": self._clock(), **body}  # a decision's own time is signed
                 entries.append(_append(connection, book, signer, entries, dataset, kind, body))
                 return entries[-1]
 

@@ -57,6 +57,14 @@ def test_a_ledger_keeps_decisions_in_order_and_takes_no_forged_one(ledger):
     assert ledger.verify() == []
 
 
+def test_a_decision_that_is_written_a_second_later_is_still_the_signed_one(tmp_path):
+    later = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", lambda: "2026-01-31T10:00:01+00:00", Keys(tmp_path / "keys"))
+    with later as ledger:
+        ledger.decide("scans", DECISION.signed_by(Signer(Ed25519PrivateKey.generate())), **WRITTEN)
+        (written,) = decisions_of(ledger.entries(), "run-1", "-")
+    assert written.is_signed and written.time == DECISION.time
+
+
 def test_an_approval_cannot_be_played_back_after_a_refusal(ledger):
     approver = Signer(Ed25519PrivateKey.generate())
     approved = DECISION.signed_by(approver)

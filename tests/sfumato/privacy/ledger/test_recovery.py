@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Gaussian
@@ -13,7 +14,7 @@ from sfumato.privacy.ledger.chain import migrate
 from sfumato.privacy.ledger.decisions import decisions_of
 from sfumato.privacy.ledger.fingerprints import Prints
 from sfumato.privacy.ledger.ledger import Ledger
-from sfumato.privacy.ledger.signing import Head, Keys, signed
+from sfumato.privacy.ledger.signing import Head, Keys, Signer, signed
 from tests.sfumato.privacy.ledger.test_databases import auditors_hash
 from tests.sfumato.privacy.ledger.test_decisions import DECISION
 from tests.sfumato.privacy.ledger.test_signing import cut
@@ -114,7 +115,8 @@ def test_what_said_no_says_so_again_and_what_said_yes_does_not(keys, by, tmp_pat
             ledger.check("digits", artifact=artifact * 64, passed=passed, spends=[paid.hash], **refuting)
         for artifact, how in (("c", "refused"), ("d", "approved")):
             decided = DECISION.model_copy(update={"decision": how, "run": f"run-{artifact}"})
-            ledger.decide("digits", decided, artifact=artifact * 64, code_version="1")
+            signer = Signer(Ed25519PrivateKey.generate())
+            ledger.decide("digits", decided.signed_by(signer), artifact=artifact * 64, code_version="1")
         stated, whole = json.dumps(ledger.statement()), tmp_path / "copy.db"
         shutil.copy(tmp_path / "ledger.db", whole)
     cut(url, 2 if by == "statement" else 0)
@@ -127,7 +129,8 @@ def test_what_said_no_says_so_again_and_what_said_yes_does_not(keys, by, tmp_pat
         assert first.hash in (paid.hash, paid.body.get("was_hash")), (
             "about the same payment, whatever its number is now"
         )
-        assert decisions_of(ledger.entries(), "run-c", "-")[-1].decision == "refused" and refusal.body["run"] == "run-c"
+        (held,) = decisions_of(ledger.entries(), "run-c", "-")
+        assert held.decision == "refused" and held.is_signed and refusal.body["run"] == "run-c"
         assert sum(entry.kind in ("check", "decision") for entry in ledger.entries()) == 2
         assert ledger.verify() == ledger.replay() == ledger.lacks() == []
         again = only(ledger.known_from([json.dumps(ledger.statement())]))
