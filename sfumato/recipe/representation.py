@@ -105,8 +105,6 @@ def fold_of(height: int, width: int, device: str, *, squares: bool = True) -> in
 
     if small:
         return next(fitting(SMALL_FOLDS, most), None)
-    if max(height, width) > MOST_SIDE[device]:
-        return None
     others = OTHER_FOLDS if squares else ()
     few = fitting(FOLDS + others, UNET_UP_TO) if device == "cpu" else iter(())
     return next(few, None) or next(fitting(FOLDS, most), None)
@@ -122,9 +120,10 @@ def refuse_undivided(declared: Declared, device: str) -> None:
     """`BadInput` for a size that no latent fits, where a person has not set the representation; it names one that does."""
     _, height, width = declared.shape
     free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
-    if free and max(height, width) > SMALL and not fold_of(height, width, device):
+    too_large = max(height, width) > (most := MOST_SIDE[device])
+    if free and max(height, width) > SMALL and (too_large or not fold_of(height, width, device)):
         why = f"do not divide into {POSITIONS[0]} to {POSITIONS[1]} positions a side"
-        if max(height, width) > (most := MOST_SIDE[device]):
+        if too_large:
             why = f"are too large for the recipe, which takes at most {most} a side on a {device.upper()}"
         raise BadInput(
             f"images of {height}x{width} pixels {why}: use --set data.size={nearest_side(min(height, width), device)}"

@@ -22,7 +22,7 @@ from sfumato.privacy.ledger.balance import budget_of, check_events, check_reason
 from sfumato.privacy.ledger.chain import LOSS, OF_THE_LEDGER, RECOVERY, REKEYED, Chain, Entry, present
 from sfumato.privacy.ledger.joins import PERSON, joined_names
 from sfumato.privacy.ledger.signing import Head, is_signed_value, missing_heads
-from sfumato.privacy.ledger.vetoes import lost_vetoes, vetoed_anew, vetoes_of
+from sfumato.privacy.ledger.vetoes import lost_vetoes, original, vetoed_anew, vetoes_of
 
 RECOVERED = "recovered"
 COUNTED_TOGETHER = "they counted together before entries of this ledger were lost"
@@ -299,5 +299,5 @@ def _events(spend: Mapping[str, Any]) -> tuple[Event, ...]:
 
 def _spend_terms(entry: Entry, events: Sequence[Event]) -> dict[str, Any]:
     terms = {name: entry.body[name] for name in TERMS if name in entry.body}
-    where = {"seq": entry.body.get("was", entry.seq), "hash": entry.body.get("was_hash", entry.hash)}
+    where = {"seq": entry.body.get("was", entry.seq), "hash": original(entry)}
     return {**where, "dataset": entry.dataset, **terms, "events": dumped(events)}

@@ -1,7 +1,7 @@
 """What said no in a ledger, an audit that refuted or a person's refusal, found in what is known of entries that were lost, to be written again.
 
 What said yes is not written again: whoever wants it asks again. Not covered: an audit that passed, or an approval, that came after a lost no and was
-lost too; the no stands until somebody asks again.
+lost too; the no stands until somebody asks again. A refusal does not bind a sister edition where the lost entries alone said that both stand on one payment.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
