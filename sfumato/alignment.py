@@ -26,7 +26,7 @@ from sfumato.covariances import ALIKE, FLAT, NARROWEST, UNSURE, coloured, levell
 from sfumato.diffusion.objective import Draws, normal
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, shape_of, to_unit
-from sfumato.latents import Codec, within
+from sfumato.latents import Codec, latents_of, within
 
 MOST_NUMBERS, MOST_ENTRIES = 1024, 2**28
 """Numbers of an image or latent, and of all second moments together, that can be aligned."""
@@ -171,7 +171,7 @@ def encoded(images: ImageSet, codec: Codec, maps: ClassMaps | None, device: torc
 
     Their norm is `codec.largest_norm` at most.
     """
-    x, y = codec.encode(to_unit(images.pixels).to(device)), torch.as_tensor(images.labels).to(device)
+    x, y = latents_of(codec, images.pixels, device), torch.as_tensor(images.labels).to(device)
     return (aligned(x, y, codec.largest_norm(shape_of(to_unit(images.pixels[:1]))), maps), y)
 
 

@@ -124,9 +124,13 @@ def train_backbone(
             f"the public images are all of one class ({len(images)} of {images.classes[:1]}): a backbone learns to tell classes apart, "
             "so sort them into two or more, or take another data.public"
         )
-    x, y = to_unit(images.pixels), torch.from_numpy(images.labels)
-    learnt, tested = positions(len(x), seed)
-    shape, classes = shape_of(x), len(images.classes)
+    learnt, tested = positions(len(images), seed)
+    y, classes = torch.from_numpy(images.labels), len(images.classes)
+
+    def shown(rows: Tensor) -> Tensor:  # the collection itself stays in bytes
+        return to_unit(images.pixels[rows.numpy()]).to(device)
+
+    shape = shape_of(shown(learnt[:1]))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         network = BackboneNetwork(shape, classes, width=settings.width).to(device)
@@ -135,9 +139,9 @@ def train_backbone(
 
     def loss_of_step() -> Tensor:
         index = learnt[next(feed)]
-        shown = affine(x[index].to(device), settings, generator)
-        with half_products(shown.device):
-            return F.cross_entropy(network(shown), y[index].to(device))
+        moved = affine(shown(index), settings, generator)
+        with half_products(moved.device):
+            return F.cross_entropy(network(moved), y[index].to(device))
 
     trained, losses = train(
         network,
@@ -151,9 +155,9 @@ def train_backbone(
         resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
     trained = trained.eval().requires_grad_(False)
-    backbone = whitening(trained, settings, x[learnt[:MEASURED]].to(device), classes)
+    backbone = whitening(trained, settings, shown(learnt[:MEASURED]), classes)
     with torch.no_grad():
-        right = backbone.logits(x[tested].to(device)).argmax(1).cpu() == y[tested]
+        right = backbone.logits(shown(tested)).argmax(1).cpu() == y[tested]
     return TrainedBackbone(backbone, losses, float(right.float().mean()))
 
 

@@ -8,6 +8,7 @@ on private data.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from sfumato.backbone import Backbone
 from sfumato.config import Latent
 from sfumato.errors import BadInput
 from sfumato.held_out import positions
-from sfumato.images import shape_of, to_pixels
+from sfumato.images import shape_of, to_pixels, to_unit
 from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, largest_norm, latent_shape
 from sfumato.networks.diffusers_models import DiffusersAutoencoder
 from sfumato.progress import Progress, silent
@@ -134,6 +135,15 @@ Codec = Pixels | Latents
 PIXELS = Pixels()
 
 
+def latents_of(codec: Codec, pixels: np.ndarray, device: torch.device | str) -> Tensor:
+    """Latents `[n, z, h', w']`, on `device`, of pictures uint8 `[n, c, h, w]`.
+
+    Encoded part by part, so that a collection in a codec's few numbers never stands in memory as floats of all its pixels.
+    """
+    parts = [pixels[first : first + CHUNK] for first in range(0, max(1, len(pixels)), CHUNK)]
+    return torch.cat([codec.encode(to_unit(part).to(device)) for part in parts])
+
+
 def within(z: Tensor, radius: float) -> Tensor:
     """Each record of z `[b, ...]` scaled down to an l2 norm of at most `radius`; shorter ones stay as they are."""
     norms = z.flatten(1).double().norm(dim=1).clamp(min=math.ulp(0.0))
@@ -175,8 +185,9 @@ def train_autoencoder(
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
     learnt, withheld = (rows.to(images.device) for rows in positions(len(images), seed))
+    measured = learnt[:MEASURED].split(CHUNK)
     if isinstance(network, Autoencoder):
-        network.begin_linear(images[learnt[:MEASURED]])
+        network.begin_linear(images[rows] for rows in measured)
     feed = batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
@@ -202,7 +213,7 @@ def train_autoencoder(
         progress=progress,
         resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
-    codec = scaled(trained.eval().requires_grad_(False), settings, images[learnt[:MEASURED]])
+    codec = scaled(trained.eval().requires_grad_(False), settings, shape, (images[rows] for rows in measured))
     return TrainedAutoencoder(codec, losses, images[withheld])
 
 
@@ -213,13 +224,15 @@ def perceived(backbone: Backbone, images: Tensor, others: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def scaled(network: Autoencoder | DiffusersAutoencoder, settings: Latent, images: Tensor) -> Latents:
-    """The autoencoder with the constants of public images `[n, c, h, w]`."""
-    means = torch.cat([network.posterior(part)[0] for part in images.split(CHUNK)])
+def scaled(
+    network: Autoencoder | DiffusersAutoencoder, settings: Latent, image: Shape, public: Iterable[Tensor]
+) -> Latents:
+    """The autoencoder of images of this shape, with the constants of public ones, which come in parts `[b, c, h, w]`."""
+    means = torch.cat([network.posterior(part)[0] for part in public])
     mean = means.mean((0, 2, 3))[:, None, None]
     spread = means.std((0, 2, 3), correction=0)[:, None, None] + FLAT
     limit = float(((means - mean) / spread).abs().max())
-    return Latents(network, settings, shape_of(images), mean, spread, limit)
+    return Latents(network, settings, image, mean, spread, limit)
 
 
 def reconstruction_error(codec: Codec, images: Tensor) -> float:

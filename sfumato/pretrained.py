@@ -172,12 +172,12 @@ def load_latents(settings: Latent, images: Tensor, *, own_scale: bool) -> Latent
     folder = model_folder(settings.from_, LATENT, AUTOENCODERS)
     if folder.digest() != settings.weights:
         raise BadInput(f"{LATENT}={settings.from_}: {CHANGED}")
-    network = diffusers_models.load_autoencoder(settings, folder.path, shape_of(images))
+    shown, shape = images[:MEASURED].split(CHUNK), shape_of(images)
+    network = diffusers_models.load_autoencoder(settings, folder.path, shape)
     network = network.to(images.device).eval().requires_grad_(False)
-    shown = images[:MEASURED]
     if not own_scale:
-        return scaled(network, settings, shown)
+        return scaled(network, settings, shape, shown)
     mean, spread = (part.to(images.device) for part in diffusers_models.own_scale(folder.config))
-    means = torch.cat([network.posterior(part)[0] for part in shown.split(CHUNK)])
+    means = torch.cat([network.posterior(part)[0] for part in shown])
     limit = float(((means - mean) / spread).abs().max())
-    return Latents(network, settings, shape_of(images), mean, spread, limit)
+    return Latents(network, settings, shape, mean, spread, limit)

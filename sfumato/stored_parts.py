@@ -13,7 +13,7 @@ from sfumato import formats
 from sfumato.config import Matching
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.fourier import class_means
-from sfumato.images import to_unit
+from sfumato.latents import latents_of
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, Target, add_votes
 from sfumato.methods.plan import Facts
@@ -79,7 +79,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         prototypes=formats.load_prototypes(drawn, codec, device, maps) if drawn else None,
         encoder=formats.load_encoder(folders.extractor, device) if folders.extractor else None,
         base=formats.load_base(folders.base, device) if folders.base else None,
-        images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
+        images=latents_of(codec, shown.pixels, device) if shown else None,
         image_classes=torch.as_tensor(shown.labels).to(device) if shown else None,
     )
     if folders.votes is None:

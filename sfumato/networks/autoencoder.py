@@ -9,6 +9,7 @@ channels, so one record's latent is a function of that record alone. Not covered
 """
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -163,15 +164,15 @@ class Autoencoder(nn.Module):
             self.decoder = _Beside(_Spread(side), image[0] * side**2, latent[0], self.decoder)
 
     @torch.no_grad()
-    def begin_linear(self, images: Tensor) -> None:
-        """Begin as the principal components of the squares of public images `[n, c, h, w]`, scaled to variance 1, to which the
-        convolutions add nothing yet; without linear maps, leave all as it is."""
+    def begin_linear(self, images: Iterable[Tensor]) -> None:
+        """Begin as the principal components of the squares of public images, which come in parts `[b, c, h, w]`, scaled to variance 1,
+        to which the convolutions add nothing yet; without linear maps, leave all as it is."""
         into, out = self.encoder, self.decoder
         if not isinstance(into, _Beside) or not isinstance(out, _Beside):
             return
-        total = torch.zeros(out.linear.out_channels, dtype=torch.float64, device=images.device)
+        total = torch.zeros(out.linear.out_channels, dtype=torch.float64, device=out.linear.weight.device)
         products, count = torch.zeros_like(total).diag(), 0
-        for part in images.split(CHUNK):
+        for part in images:
             squares = into.layout(part).movedim(1, -1).flatten(0, -2).double()
             total, products, count = total + squares.sum(0), products + squares.T @ squares, count + len(squares)
         mean = total / count

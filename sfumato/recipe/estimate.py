@@ -41,7 +41,7 @@ PUBLIC_STAGES = (
     "features",
     "rehearsal",
 )
-COPIES_OF_WEIGHTS, COPIES_READ, COPIES_DRAWN = 10, 3, 2
+COPIES_OF_WEIGHTS, COPIES_READ, COPIES_DRAWN = 10, 2, 2
 """Times that weights (with gradients, the optimiser's state, the average), images that are read, and drawn images are in memory at once."""
 DRAWN_SECONDS = 3.5e-7
 """Seconds to draw one pixel of a public image, in colour and then in grey, and to look at it."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato.held_out import positions
 from sfumato.images import ImageSet, to_unit
-from sfumato.latents import PIXELS, Codec
+from sfumato.latents import PIXELS, Codec, latents_of
 
 SERIES_POINTS = 200
 """Largest number of points of a stored training curve."""
@@ -43,11 +43,12 @@ def split_public(
     shape = codec.shape(images.pixels.shape[1:])
     learnt, held_out = positions(len(images), seed)
     order = torch.cat([learnt, held_out])
-    x, y = to_unit(images.pixels)[order].to(device), torch.as_tensor(images.labels)[order].to(device)
+    x, y = images.pixels[order.numpy()], torch.as_tensor(images.labels)[order].to(device)
     base = round(len(learnt) * reference)
     sizes = [len(learnt) - base, base, len(held_out)]
-    pre, ref, public_labels = zip(codec.encode(x).split(sizes), y.split(sizes), strict=True)
-    return PublicSplit(pre, ref, public_labels, x.split(sizes)[1], shape, len(images.classes), codec)
+    pre, ref, public_labels = zip(latents_of(codec, x, device).split(sizes), y.split(sizes), strict=True)
+    seen = to_unit(x[sizes[0] : sizes[0] + base]).to(device)
+    return PublicSplit(pre, ref, public_labels, seen, shape, len(images.classes), codec)
 
 
 def thinned(series: Sequence[float]) -> list[float]:

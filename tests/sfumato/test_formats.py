@@ -142,7 +142,7 @@ def test_a_knowledge_base_comes_back_and_finds_the_same(tmp_path, by_class):
 def made_autoencoder(shape=SHAPE):
     settings = Latent(kind="kl", width=8, multipliers=(1, 2), attention=(4,), bound=1.25)
     network = scrambled(build_autoencoder(settings, shape)).eval().requires_grad_(False)
-    return scaled(network, settings, torch.rand(20, *shape) * 2 - 1)
+    return scaled(network, settings, shape, [torch.rand(20, *shape) * 2 - 1])
 
 
 def test_an_autoencoder_comes_back_with_its_scale(tmp_path):

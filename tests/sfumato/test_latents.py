@@ -10,10 +10,11 @@ from sfumato.backbone import train_backbone
 from sfumato.config import Latent
 from sfumato.errors import BadInput
 from sfumato.held_out import held_out, positions
-from sfumato.images import to_unit
+from sfumato.images import to_pixels, to_unit
 from sfumato.latents import (
     PIXELS,
     Shown,
+    latents_of,
     perceived,
     pixel_spread,
     read_after,
@@ -46,7 +47,7 @@ def test_real_glyphs_come_back_and_so_do_digits_that_were_never_seen(trained):
     for x in (trained.held_out, digits()):
         assert reconstruction_error(trained.codec, x) < pixel_spread(x) / 2
     assert trained.losses[-1] < trained.losses[0] / 2 and len(trained.losses) == SHORT.steps
-    fresh = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, glyphs(2))
+    fresh = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, (1, 8, 8), [glyphs(2)])
     assert reconstruction_error(fresh, trained.held_out) > pixel_spread(trained.held_out) / 2
 
 
@@ -79,7 +80,7 @@ def test_public_latents_have_unit_variance_and_digits_about(trained):
 
 def test_the_scale_is_measured_on_the_images_given_alone():
     network, x = build_autoencoder(SHORT, (1, 8, 8), seed=1), glyphs(2)
-    result = scaled(network, SHORT, x)
+    result = scaled(network, SHORT, (1, 8, 8), x.split(10))
     means = network.posterior(x)[0]
     torch.testing.assert_close(result.mean.flatten(), means.mean((0, 2, 3)))
     torch.testing.assert_close(result.spread.flatten(), means.std((0, 2, 3), correction=0), rtol=1e-3, atol=1e-5)
@@ -93,7 +94,7 @@ def test_a_channel_that_carries_nothing_does_no_harm():
     network = build_autoencoder(SHORT, (1, 8, 8))
     with torch.no_grad():
         network.encoder[-1].weight[1].zero_()
-    assert scaled(network, SHORT, glyphs(1)).encode(digits()[:5]).isfinite().all()
+    assert scaled(network, SHORT, (1, 8, 8), [glyphs(1)]).encode(digits()[:5]).isfinite().all()
 
 
 def test_encoding_has_no_randomness_and_sees_one_record_at_a_time(trained):
@@ -114,11 +115,23 @@ def test_pieces_of_bounded_size_change_nothing(trained, monkeypatch):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
+def test_pictures_are_encoded_part_by_part_to_the_same_latents(trained, monkeypatch):
+    pictures, counts = to_pixels(digits()[:7]), []
+    whole = trained.codec.encode(to_unit(pictures))
+    assert torch.equal(latents_of(trained.codec, pictures, "cpu"), whole)
+    assert torch.equal(latents_of(PIXELS, pictures, "cpu"), to_unit(pictures))
+    assert latents_of(trained.codec, pictures[:0], "cpu").shape == (0, 3, 4, 4)
+    monkeypatch.setattr("sfumato.latents.CHUNK", 3)
+    monkeypatch.setattr("sfumato.latents.to_unit", lambda part: counts.append(len(part)) or to_unit(part))
+    torch.testing.assert_close(latents_of(trained.codec, pictures, "cpu"), whole, rtol=1e-4, atol=1e-5)
+    assert counts == [3, 3, 1]
+
+
 @pytest.mark.parametrize("bound", [0.1, 0.9, 1.5])
 def test_no_latent_is_longer_than_the_settings_say(trained, bound):
     """Not even one of made-up images; and a bound that glyphs keep changes none of them."""
     settings = SHORT.model_copy(update={"bound": bound})
-    codec = scaled(trained.codec.network, settings, glyphs(5))
+    codec = scaled(trained.codec.network, settings, (1, 8, 8), [glyphs(5)])
     noise = torch.randint(0, 2, (200, 1, 8, 8), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
     assert codec.largest_norm((1, 8, 8)) == pytest.approx(bound * math.sqrt(48))
     for x in (glyphs(2), digits(), noise, 0 * noise):
@@ -238,7 +251,7 @@ def test_what_is_read_after_the_round_trip(few):
     read = read_after(PIXELS, backbone, x, retained.labels)
     right = backbone.logits(x).argmax(1).numpy() == retained.labels
     assert read.before == read.after == pytest.approx(right.mean()) and read.before > 0.7
-    lost = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, x)
+    lost = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, (1, 8, 8), [x])
     after = read_after(lost, backbone, x, torch.from_numpy(retained.labels))
     assert after.before == read.before and after.after < 0.4
 

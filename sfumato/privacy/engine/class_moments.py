@@ -12,8 +12,8 @@ from torch import Tensor
 from sfumato import alignment
 from sfumato.alignment import Moments, Reference
 from sfumato.config import Alignment
-from sfumato.images import ImageSet, to_unit
-from sfumato.latents import Codec, within
+from sfumato.images import ImageSet
+from sfumato.latents import Codec, latents_of, within
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, MomentEvents
 from sfumato.privacy.noise import Source, noised, reach
 from sfumato.privacy.units import speakers
@@ -60,7 +60,7 @@ def moments_of(
     Many parameters: what is read, by which mechanism, and the randomness that it draws from.
     """
     y, numbers = torch.as_tensor(images.labels), len(reference.mean)
-    latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()
+    latents = latents_of(codec, images.pixels, device).flatten(1).cpu()
     away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
     cell = reference.cells(away)
     away = within(away, reference.radius)

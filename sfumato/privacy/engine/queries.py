@@ -16,7 +16,7 @@ from sfumato.alignment import ClassMaps, Reference
 from sfumato.config import Judge
 from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.judge import unit
-from sfumato.latents import Codec, within
+from sfumato.latents import Codec, latents_of, within
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian
 from sfumato.privacy.engine.linear_head import train_head
 from sfumato.privacy.noise import Source, noised
@@ -114,7 +114,7 @@ def central_sums(
     """
     y, owner = torch.as_tensor(images.labels), owners(images)
     cells, numbers = len(reference.centroids), len(reference.mean)
-    latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()
+    latents = latents_of(codec, images.pixels, device).flatten(1).cpu()
     away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
     place = y * cells + reference.cells(away)
     bounded = within(away, reference.radius)

@@ -154,7 +154,7 @@ def test_latents_are_decoded_by_the_autoencoder_that_is_there(tmp_path, kind):
         patches = {"kind": "patch", "patch": 2, "multipliers": (1,), "linear": kind == "linear"}
         how = {"kind": "kl"} if kind == "own" else patches
         latent = Latent(channels=2, width=8, **how)
-        codec = scaled(awake(build_autoencoder(latent, SHAPE)), latent, PUBLIC)
+        codec = scaled(awake(build_autoencoder(latent, SHAPE)), latent, SHAPE, [PUBLIC])
         settings = resolve("dp-sgd", "", network)
     else:
         brought = elsewhere.save(tmp_path / "brought", elsewhere.autoencoder(kind), part="vae")
@@ -202,7 +202,7 @@ def test_what_one_denoiser_cannot_draw_has_no_pipeline(method, changes, parts, w
 def test_the_code_in_the_folder_imports_torch_and_diffusers_alone_and_runs_without_ours(tmp_path):
     settings = resolve("dp-sgd", "", ["network.kind=unet", "network.width=8", "network.blocks=1", *SMALL])
     latent = Latent(kind="kl", channels=2, width=8)
-    put(tmp_path, settings, LATENT, codec=scaled(awake(build_autoencoder(latent, SHAPE)), latent, PUBLIC))
+    put(tmp_path, settings, LATENT, codec=scaled(awake(build_autoencoder(latent, SHAPE)), latent, SHAPE, [PUBLIC]))
     files = sorted(tmp_path.rglob("*.py"))
     assert [path.relative_to(tmp_path).as_posix() for path in files] == [
         "denoiser/sfumato_denoiser.py", "pipeline.py", "vae/sfumato_autoencoder.py"

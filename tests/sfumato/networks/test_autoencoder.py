@@ -93,7 +93,7 @@ def test_a_linear_path_begins_as_the_principal_components_of_the_squares(changes
         ]
     )
     network = build_autoencoder(settings, (3, 8, 12))
-    network.begin_linear(x)
+    network.begin_linear([x])
     latent, log_variance = network.posterior(x)
     wide = np.linalg.svd(squares - squares.mean(0))[2][: settings.channels]
     projected = squares.mean(0) + (squares - squares.mean(0)) @ wide.T @ wide
@@ -106,14 +106,14 @@ def test_a_linear_path_begins_as_the_principal_components_of_the_squares(changes
 def test_a_linear_path_bears_more_channels_than_numbers_and_images_of_one_colour():
     network = build_autoencoder(LINEAR.model_copy(update={"channels": 6}), (1, 8, 8))
     x = images(5, 1, 1, 1).expand(5, 1, 8, 8)
-    network.begin_linear(x)
+    network.begin_linear([x])
     torch.testing.assert_close(network.decoder(network.posterior(x)[0]), x, atol=1e-4, rtol=0)
 
 
 def test_without_a_linear_path_nothing_begins_there():
     network = build_autoencoder(PATCH, (1, 8, 8))
     before = {name: values.clone() for name, values in network.state_dict().items()}
-    network.begin_linear(images(3, 1, 8, 8))
+    network.begin_linear([images(3, 1, 8, 8)])
     assert all(torch.equal(before[name], values) for name, values in network.state_dict().items())
 
 
