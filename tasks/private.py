@@ -443,6 +443,7 @@ def train_member(
                 codec=parts.codec,
                 maps=parts.alignment,
             )
+        draft.show(training.steps, training.steps)  # an empty shard takes none, which nobody may see
         serialization.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref
 

@@ -2,18 +2,25 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 
 from artifacts import serialization
-from artifacts.references import PublicImages, TunedModel, WatchedSteps
+from artifacts.references import PublicImages, PublicModel, TunedModel, WatchedSteps
 from sfumato import sources
-from sfumato.config import Machine
+from sfumato.config import Machine, Pretraining
 from sfumato.errors import BadInput
+from sfumato.methods.plan import Facts, Members
+from sfumato.networks.build import build
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.diagnostics import Seen
 from sfumato.privacy.mechanisms import Watched
+from sfumato.privacy.shards import dealt
+from sfumato.settings import resolve
 from tasks.checks import check_private
-from tasks.private import keep_watched
+from tasks.inputs import Inputs, PublicParts
+from tasks.private import keep_watched, train_member
+from tasks.runtime import artifact
 from tasks.terms import Order, Terms
 from tests.examples import picture_set
 from tests.tasks.runtime.test_artifact import CONTEXT, place, reported  # noqa: F401 (fixtures)
@@ -56,3 +63,27 @@ def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, repor
         (entry,) = ledger.entries()
     assert entry.kind == "look" and "none is among the public ones" in entry.body["reason"]
     assert entry.body["parents"] == [public.digest]
+
+
+def test_progress_does_not_tell_whether_a_member_had_records(place, reported, tmp_path, monkeypatch):  # noqa: F811
+    """What screen, Prefect's UI and its log show of a shard is in no certificate, and one record may fill it."""
+    few = sources.load("digits", sources.Reading(part="train")).subset(slice(12))
+    np.savez(path := tmp_path / "few.npz", images=few.pixels[:, 0], labels=few.labels, classes=np.array(few.classes))
+    settings, store = resolve("dp-ensemble", changes=["network.width=16"]), place.store()
+    with store.writing() as folder:
+        serialization.save_denoiser(folder, build(settings.network, (1, 8, 8), 3), settings.network, (1, 8, 8), 3)
+        model = store.keep(PublicModel, folder)
+    facts = Facts(records=12, classes=few.classes, public_classes=3, shape=(1, 8, 8))
+    inputs = Inputs(settings=settings, facts=facts, public=PublicParts(model=model))
+    members = Members(count=30, key="two", training=Pretraining(steps=3, batch=4))
+    private = PrivateSet(name="few", source=str(path), held_out=1e-6)
+    order = Order(private=private, terms=Terms(relation="add_remove", delta=1e-5), machine=Machine())
+    held = dealt(few, members.count, members.key).tolist()
+    ends = []
+    for shard in (min({*range(members.count)} - {*held}), held[0]):
+        shown = []
+        bar = contextlib.nullcontext(lambda done, total, shown=shown: shown.append((done, total)))
+        monkeypatch.setattr(artifact, "progress", lambda title, images, bar=bar: bar)
+        train_member.fn(CONTEXT, order, members, shard, inputs)
+        ends.append(shown[-1:])
+    assert ends == [[(3, 3)]] * 2 and {call["steps"] for call in reported} == {3}
