@@ -18,7 +18,7 @@ import yaml
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.references import PublicImages
 from artifacts.reports.in_short import statement
-from artifacts.reports.run import labels_note
+from artifacts.reports.run import SHARING, labels_note
 from artifacts.store import Store
 from sfumato import __version__, verify_card
 from sfumato.class_shares import number_of_classes
@@ -112,6 +112,7 @@ def card_of(
             "records": facts.records,
             "classes": list(facts.classes),
             "shape": list(facts.shape),
+            "sets": SHARING,
             "tuning": TUNING,
         },
         "gates": [{"name": refusal.name, "tells": refusal.tells} for refusal in REFUSALS],
@@ -175,7 +176,7 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
                 "data_domain": f"Collections of images with labels, {'x'.join(map(str, unprotected['shape']))} values each "
                 f"after cropping and resizing, in {number_of_classes(len(unprotected['classes']))}.",
                 "unprotected_quantities": f"Number of records ({unprotected['records']}); names of the classes; size of the "
-                f"images; {unprotected['tuning']}.",
+                f"images; {unprotected['sets']}; {unprotected['tuning']}.",
             },
             "privacy_loss": {
                 "privacy_unit": card["unit"],

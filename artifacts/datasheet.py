@@ -94,7 +94,7 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         "dataPreprocessingProtocol": "Private and public images were cropped and resized one by one before anything was learnt.",
         "personalSensitiveInformation": f"Each image was drawn by a model; none was taken from the private collection. {card['statement']} "
         f"Not protected: number of records ({unprotected['records']}), names of the classes, size of the images; "
-        f"{unprotected['tuning']}.",
+        f"{unprotected['sets']}; {unprotected['tuning']}.",
         "dataBiases": f"{shares} Whatever the private and the public collection favour, the images may favour too; nothing was "
         "corrected.",
         "dataLimitations": limits,

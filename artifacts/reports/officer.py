@@ -169,7 +169,7 @@ def _unit(record: RunRecord) -> str:
         return "Nobody is protected."
     return (
         f"Protected is {record.plan.unit}, each by itself. Not protected: {several}; what is true of the records as a whole, and would be without any one of them; the number of "
-        "records, the names of the classes and the size of the images; what settings tell that were chosen by looking at private results; "
+        "records, the names of the classes and the size of the images; which sets share records; what settings tell that were chosen by looking at private results; "
         "whether a run was refused; the public images."
     )
 

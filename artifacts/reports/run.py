@@ -80,9 +80,13 @@ BY_CLASS = {
 """Scores that a frequent class does not dominate, by classifier."""
 
 
+SHARING = (
+    "which other sets of the ledger share records with this one, found without noise: card and report name those that count together, "
+    "and one record may decide"
+)
 EDGE = (
     "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
-    "which are treated as public; people with several images (the unit is one image); side channels and rounding "
+    f"which are treated as public; {SHARING}; people with several images (the unit is one image); side channels and rounding "
     "inside float32 sums before they are noised."
 )
 NOT_COVERED = PageSection("What is not covered", [Text(EDGE)])

@@ -281,4 +281,5 @@ def test_the_entry_for_the_registry_says_what_the_card_says(tmp_path):
         name: card["certificate"][name] for name in ("epsilon", "delta")
     }
     assert entry["administrative"]["tier"] == 3 and "1437" in entry["dp_variant"]["unprotected_quantities"]
+    assert card["unprotected"]["sets"] in entry["dp_variant"]["unprotected_quantities"]
     assert "from_discrete_gaussian_mechanism" in entry["implementation"]["mechanisms"]

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from artifacts.card import in_all
+from artifacts.reports.run import EDGE, SHARING
 from sfumato import sources
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Gaussian
@@ -289,3 +290,14 @@ def test_a_card_tells_the_total_of_all_joined_sets_with_its_date_and_what_a_pers
     ledger.differ("digits", "faces", "no, namesakes")
     reported = in_all(ledger, "digits")
     assert (reported["sets"], reported["epsilon"], reported["said"][-1]["kind"]) == (["digits"], 1.0, "differ")
+
+
+def test_one_record_decides_which_sets_a_card_names_and_what_is_not_covered_says_so(ledger, tmp_path, pictures):
+    """Sets are compared without noise: of 60 records four in common leave two sets apart, and a fifth puts the other's name into the card."""
+    others = np.random.default_rng(1).integers(0, 256, (2 * EACH, 6, 7), dtype=np.uint8)
+    run(ledger, folder_of(tmp_path / "scans", pictures), "scans")
+    for shared in (4, 5):
+        with_some = np.concatenate([pictures[:shared], others[shared:]])
+        run(ledger, folder_of(tmp_path / f"ward-{shared}", with_some), f"ward-{shared}", cost=1 / shared)
+        assert (f"ward-{shared}" in in_all(ledger, "scans")["sets"]) == (shared == 5)
+    assert "share records" in SHARING and SHARING in EDGE
