@@ -262,10 +262,10 @@ def label_of(sheet: Sheet, value: Any) -> str:
         return UNLABELLED
     if sheet.names is not None and isinstance(value, int):
         if not 0 <= value < len(sheet.names):
-            what = f"a label {value} in the column {sheet.label!r}, whose names run from 0 to {len(sheet.names) - 1}"
+            where = f"in the column {sheet.label!r}, whose names run from 0 to {len(sheet.names) - 1}"
             raise BadInput(
-                f"{str(sheet.path)!r} has {what}; correct it, or leave unlabelled rows out",
-                nameless=f"has {what}: correct it",
+                f"{str(sheet.path)!r} has a label {value} {where}; correct it, or leave unlabelled rows out",
+                nameless=f"has a label without a name {where}: correct it",
             )
         return sheet.names[value]
     name = text(value)

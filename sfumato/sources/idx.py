@@ -142,7 +142,8 @@ def idx_classes(folder: Path, values: list[np.ndarray], layout: Layout) -> tuple
         if strange := sorted(set(codes.tolist()) - set(known.tolist())):
             raise BadInput(
                 f"the labels in {str(folder)!r} hold {strange[0]}, but run from {known[0]} to {known[-1]} in this data set;"
-                " get the files again"
+                " get the files again",
+                nameless=f"has labels that do not run from {known[0]} to {known[-1]}: get the files again",
             )
         return known, layout.classes
     listing = {entry.name: entry for entry in entries(folder)}
@@ -157,7 +158,10 @@ def idx_classes(folder: Path, values: list[np.ndarray], layout: Layout) -> tuple
     if len(set(names)) != len(names) or not all(name.isprintable() and name for name in names):
         raise BadInput(f"{str(path)!r} repeats a name or has an empty or unprintable one; write one name per line")
     if len(codes) and codes[-1] >= len(names):
-        raise BadInput(f"{str(path)!r} names {len(names)} classes, labels go up to {codes[-1]}; add the missing names")
+        raise BadInput(
+            f"{str(path)!r} names {len(names)} classes, labels go up to {codes[-1]}; add the missing names",
+            nameless=f"has labels beyond the {len(names)} that classes.txt names: add the missing names",
+        )
     return np.arange(len(names)), names
 
 

@@ -221,7 +221,8 @@ def class_names(labels: np.ndarray, names: np.ndarray | None, path: Path) -> tup
     if codes[0] < 0 or codes[-1] >= len(classes):
         raise BadInput(
             f"'classes' in {str(path)!r} names {len(classes)} classes, labels run from {codes[0]} to {codes[-1]};"
-            " name the labels from 0 on"
+            " name the labels from 0 on",
+            nameless=f"has labels beyond the {len(classes)} that 'classes' names: name the labels from 0 on",
         )
     return np.arange(len(classes)), classes
 

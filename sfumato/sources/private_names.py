@@ -2,7 +2,7 @@
 
 The same code reads public images, where an error should name the file; so the names are removed here, at the one place through
 which all reading of private images goes. Class names are no secret (they are in the card), nor is the name of an NPZ file, of IDX
-files or of a data set by name, which hold no names of their own; what such a file says of one image is left out like a name.
+files or of a data set by name, which hold no names of their own; what such a file says of one image or label is left out like a name.
 """
 
 from collections.abc import Callable

@@ -211,6 +211,24 @@ def test_what_is_wrong_with_one_image_of_an_array_is_said_without_its_number_and
     assert "17" not in str(refused.value) and "1371" in refused.value.internal
 
 
+@pytest.mark.parametrize("kind", ["npz", "idx"])
+def test_a_label_without_a_name_is_said_without_its_value(ledger, tmp_path, kind):
+    """It is one record's, and the refusal stands in Prefect's UI."""
+    images, labels = np.zeros((60, 6, 6), np.uint8), np.arange(60) % 2
+    labels[17] = 41
+    (place := tmp_path / "scans").mkdir()
+    if kind == "npz":
+        np.savez(place := tmp_path / "scans.npz", images=images, labels=labels, classes=np.array(["ill", "well"]))
+    else:
+        for name, values in (("images-idx3", images), ("labels-idx1", labels.astype(np.uint8))):
+            header = [0x0800 + values.ndim, *values.shape]
+            (place / f"train-{name}-ubyte").write_bytes(np.array(header, ">u4").tobytes() + values.tobytes())
+        (place / "classes.txt").write_text("ill\nwell\n")
+    with pytest.raises(Unnamed) as refused:
+        check_in(access(ledger, private(place)))
+    assert "41" not in str(refused.value) and "name" in str(refused.value) and "41" in refused.value.internal
+
+
 @pytest.mark.parametrize("group", ["folder", "prefix"])
 def test_a_set_of_persons_enters_however_they_are_named(ledger, tmp_path, group):
     for number in range(80):

@@ -166,6 +166,7 @@ def test_whatever_is_wrong_is_one_line_and_private_ones_name_nothing(tmp_path, k
         identify(PrivateSet(name="pets", source=str(place)))
     assert "hidden-name" not in str(error.value) and "secret" not in str(error.value) + error.value.internal
     assert "\n" not in str(error.value) and "hidden-name" in error.value.internal
+    assert "a label 3" not in str(error.value) and "a label -1" not in str(error.value), "it is one record's"
 
 
 def test_no_group_and_groups_in_some_files_alone(tmp_path):
