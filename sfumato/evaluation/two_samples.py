@@ -62,20 +62,23 @@ def two_sample_test(
 ) -> TwoSampleTest | str:
     """How well a classifier separates images `[m, c, h, w]` with labels int64 `[m]` from real ones `[n, c, h, w]`; INTERNAL.
 
-    Where too few images remain after both kinds are matched by class, the reason instead of a number.
+    Where too few images remain after both kinds are matched by class, the reason instead of a number. `progress` hears of the end alone,
+    since the step at which training ends tells of the images.
 
     Many parameters: real and synthetic data, how they are judged, and what is shown of it.
     """
     ours, theirs = matched(real_labels.cpu(), labels.cpu(), seed=seed)
     if len(ours) < LEAST_IMAGES:
+        progress(STEPS, STEPS)
         return f"{len(ours)} real and synthetic images of the same classes are too few to tell apart; it takes {LEAST_IMAGES}"
     images = torch.cat([_fitting(real[ours]), _fitting(synthetic[theirs])])
     is_synthetic = torch.arange(len(images)) >= len(ours)
     held_out = torch.arange(len(ours)).repeat(2) % 2 == 1  # both kinds stand in order of class
     model = train_classifier(
         images[~held_out], is_synthetic[~held_out].long(), 2,
-        steps=STEPS, enough=ENOUGH, seed=seed, jitter=JITTER, device=device, progress=progress,
+        steps=STEPS, enough=ENOUGH, seed=seed, jitter=JITTER, device=device,
     )  # fmt: skip
+    progress(STEPS, STEPS)
     predicted, true = predict(model, images[held_out])[:, 1].double().numpy(), is_synthetic[held_out].numpy()
     return TwoSampleTest(area(predicted, true), area_interval(predicted, true))
 
