@@ -62,7 +62,7 @@ def shape_of(path: Place, window: str = AUTO_WINDOW) -> tuple[int, int, int]:
 
 
 def kind_of(path: Place) -> str:
-    """Size and mode of a picture as it is stored, such as `640x480 RGB`, from its header."""
+    """Size of a picture as it is decoded, and its mode as it is stored, such as `640x480 RGB`, from its header."""
     if isinstance(path, Slice):
         return nifti.kind_of(path)
     return dicom.kind_of(path) if read_as_dicom(path) else pictures.kind_of(path)

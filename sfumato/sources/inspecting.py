@@ -32,7 +32,7 @@ class Inspection:
     groups: np.ndarray | None
     """int64 `[n]`, as in `ImageSet`."""
     kinds: tuple[str, ...]
-    """Size and mode of each record as it is stored, such as `640x480 RGB`."""
+    """Size of each record as it is decoded, and its mode as it is stored, such as `640x480 RGB`."""
     digests: tuple[bytes, ...]
     """Digest of the pixels of each record, equal for pictures with equal pixels."""
     thumbnails: np.ndarray

@@ -1,5 +1,6 @@
 """Lists folders safely: names in order, no hidden files, no link that leads out."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -8,15 +9,31 @@ from sfumato.sources import dicom, nifti
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 SUFFIXES = (*PICTURES, *dicom.SUFFIXES, *nifti.SUFFIXES)
+FOLDERS_WITHIN = "where each is a person with the images in it, say data.group=folder, else move the images up"
+"""The way out of folders within class folders."""
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """The entries of a folder, sorted by name, without hidden files; links may not lead out of the source."""
     try:
         with os.scandir(folder) as listing:
-            return sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
+            present = sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
     except PermissionError:
         raise BadInput(f"the folder {str(folder)!r} may not be read; grant this user read permission") from None
+    if circle := next((entry.path for entry in present if entry.is_symlink() and _in_a_circle(entry)), None):
+        raise BadInput(
+            f"{circle!r} is a link that leads back to itself; remove it",
+            nameless="holds a link that leads back to itself: remove it",
+        )
+    return present
+
+
+def _in_a_circle(link: os.DirEntry[str]) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def check_inside(entry: os.DirEntry[str], root: Path) -> None:
@@ -55,13 +72,20 @@ def is_flat(folder: Path) -> bool:
 
 def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
     """Sorted picture files of one class; none only where it may be `empty`."""
-    pictures = [entry for entry in entries(root / name) if is_picture(entry)]
+    present = entries(root / name)
+    pictures = [entry for entry in present if is_picture(entry)]
     for entry in pictures:
         check_inside(entry, root)
     if not (pictures or empty):
+        place, (class_name, *within) = f"the class folder {str(root / name)!r}", Path(name).parts
+        if not within and any(entry.is_dir() for entry in present):
+            raise BadInput(
+                f"{place} holds folders in place of images; {FOLDERS_WITHIN}",
+                nameless=f"holds folders in place of images in the class folder {class_name!r}: {FOLDERS_WITHIN}",
+            )
         raise BadInput(
-            f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it",
-            nameless=f"holds no images ({', '.join(SUFFIXES)}) in the class folder {name.split('/')[0]!r}, or in one inside: add some or remove it",
+            f"{place} holds no images ({', '.join(SUFFIXES)}); add some or remove it",
+            nameless=f"holds no images ({', '.join(SUFFIXES)}) in the class folder {class_name!r}, or in one inside: add some or remove it",
         )
     return [Path(entry.path) for entry in pictures]
 

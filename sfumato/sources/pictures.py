@@ -103,8 +103,13 @@ def deep(values: np.ndarray, image: Image.Image) -> Grey:
 def shape_of(path: Path | Held) -> tuple[int, int, int]:
     """Channels, height and width of a picture as it is decoded, from its header."""
     with opened(path) as image:
-        sides = image.height, image.width
-        return channels_of(image, path), *(reversed(sides) if orientation(image) in ON_THE_SIDE else sides)
+        return channels_of(image, path), *_upright(image)
+
+
+def _upright(image: Image.Image) -> tuple[int, int]:
+    """Height and width of an opened picture once it is turned."""
+    on_the_side = orientation(image) in ON_THE_SIDE
+    return (image.width, image.height) if on_the_side else (image.height, image.width)
 
 
 def unbounded(path: Path | Held) -> str:
@@ -119,9 +124,10 @@ def mode_of(image: Image.Image) -> str:
 
 
 def kind_of(path: Path | Held) -> str:
-    """Size and mode of a picture as it is stored, such as `640x480 RGB`, from its header."""
+    """Size of a picture as it is decoded, and its mode as it is stored, such as `640x480 RGB`, from its header."""
     with opened(path) as image:
-        return f"{image.width}x{image.height} {image.mode}"
+        height, width = _upright(image)
+        return f"{width}x{height} {image.mode}"
 
 
 def orientation(image: Image.Image) -> int:

@@ -11,7 +11,7 @@ from PIL import ExifTags, Image, ImageFile
 
 from sfumato.config import Decoding
 from sfumato.images import to_unit
-from sfumato.sources import Reading, describe, left_out, load, source_digest
+from sfumato.sources import Reading, describe, inspect, left_out, load, source_digest
 from sfumato.sources.catalogue import group_number
 from sfumato.sources.pictures import reshape
 from tests.sfumato.sources.writing import draw, refused, write_folder, write_mnist_like
@@ -190,6 +190,7 @@ def test_pictures_are_turned_as_their_orientation_says(tmp_path, orientation, su
     wanted, reported = TURNED[orientation](values), describe(tmp_path, Reading(part="all"))
     result = load(tmp_path, Reading(part="all")).pixels[0, 0]
     assert (reported.height, reported.width) == result.shape == wanted.shape
+    assert inspect(tmp_path).kinds == (f"{reported.width}x{reported.height} L",)
     assert np.abs(result.astype(int) - wanted).max() <= (8 if suffix == ".jpg" else 0)
 
 
@@ -224,6 +225,29 @@ def test_broken_links_are_named(folder):
     (folder / "ant" / "001.png").symlink_to(folder / "gone.png")
     with refused("ant/001.png' is a broken link"):
         load(folder)
+
+
+def test_folders_within_a_class_folder_may_be_persons(tmp_path):
+    write_folder(tmp_path / "scans" / "benign", {"ann": 2, "bob": 2})
+    refusal = (
+        "benign' holds folders in place of images; where each is a person with the images in it, say data.group=folder"
+    )
+    with refused(refusal):
+        describe(tmp_path / "scans")
+    with refused(refusal):
+        describe(tmp_path / "scans", Reading(group="prefix"))
+    assert describe(tmp_path / "scans", Reading(part="all", group="folder")).groups == 2
+    write_folder(tmp_path / "scans" / "benign" / "carl", {"left": 1})
+    with refused("carl' holds no images", "remove it"):
+        describe(tmp_path / "scans", Reading(group="folder"))
+
+
+@pytest.mark.parametrize("place", ["pets/ant", "pets"])
+def test_a_link_that_leads_back_to_itself_is_named(folder, place):
+    link = folder.parent / place / "circle"
+    link.symlink_to("circle")
+    with refused("circle' is a link that leads back to itself; remove it"):
+        describe(folder)
 
 
 def test_missing_permissions_are_named(folder, monkeypatch):
