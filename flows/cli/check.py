@@ -1,6 +1,7 @@
 """`sfumato check`: a data sheet of a private collection before anything is run on it, and whether a run on it would begin."""
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -52,9 +53,27 @@ def check(
         run = in_full(refusal)
     warnings = (*warnings, *left_out(settings.data))
     profile, path = check_data(private_set(settings), settings.data if public else None, run)
+    warnings = (*warnings, *_beside_declared(profile.classes, request.data.classes))
     OUT.print(Markdown(profile_page(profile)))
     OUT.print(f"sheet (INTERNAL)  {path}", soft_wrap=True, highlight=False, markup=False)
     for warning in warnings:
         OUT.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True, highlight=False)
     if profile.refused:
         raise BadInput(profile.refused)
+
+
+def _beside_declared(images: Mapping[str, int], declared: Sequence[str]) -> Iterator[str]:
+    """Lines on classes that `data.classes` names and no image has, and on images of classes that it does not name; `images` counts those of each class."""
+    if empty := [name for name in declared if not images.get(name)]:
+        yield f"data.classes names {_words(empty)}, of which there is no image: is it written as in the data?"
+    if declared and (others := [name for name in images if name not in declared]):
+        yield f"data.classes does not name {_words(others)}: {sum(images[name] for name in others):,} images are left out"
+
+
+def _words(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(repr, names[:SHOWN])) + more
+
+
+SHOWN = 5
+"""Classes that a line names."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sfumato.config import AUTO_WINDOW
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, one_line
 from sfumato.sources.built_in import OPENERS
 from sfumato.sources.catalogue import (
     NO_GROUPS,
@@ -24,6 +24,7 @@ from sfumato.sources.idx import holds_idx, open_idx
 from sfumato.sources.mixture import mix
 from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
+from sfumato.sources.private_names import CANNOT
 from sfumato.sources.published import images_of
 from sfumato.sources.tables import READERS, table_files
 from sfumato.sources.unlabelled import without_labels
@@ -53,9 +54,17 @@ def open_source(source: str | Path, reading: Reading) -> Catalogue:
 
 def open_one(source: str, reading: Reading) -> Catalogue:
     """A source that is no mixture."""
-    place = None if source in NAMES else existing(source)
-    place = images_of(place) if place and place.is_dir() else place
-    catalogue = opened_one(source, place, reading)
+    try:
+        place = None if source in NAMES else existing(source)
+        place = images_of(place) if place and place.is_dir() else place
+        catalogue = opened_one(source, place, reading)
+    except OSError as error:
+        if source in NAMES:  # which may be fetched
+            raise
+        raise BadInput(
+            f"{error.filename or source!r} cannot be read ({error.strerror or one_line(error)}); give this user the permission, or mend the disk",
+            nameless=f"{CANNOT} ({error.strerror or type(error).__name__})",
+        ) from None
     if catalogue.files is None and reading.decoding.window != AUTO_WINDOW:
         raise BadInput(
             f"data.window={reading.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "

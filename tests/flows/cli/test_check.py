@@ -68,6 +68,13 @@ def test_good_images_end_well_and_broken_ones_do_not(check, images):
     assert code == 2 and "1 of 60 pictures cannot be read" in err and "is corrupt" in out
 
 
+def test_a_declared_class_that_is_written_otherwise_in_the_data_is_told(check, images):
+    out = check(images, "--set", "data.classes=[ill,wel]")[1]
+    assert "data.classes names 'wel', of which there is no image" in out
+    assert "data.classes does not name 'well': 30 images are left out" in out
+    assert "data.classes" not in check(images, "--set", "data.classes=[ill,well]")[1] + check(images)[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -266,6 +266,18 @@ def test_missing_permissions_are_named(folder, monkeypatch):
         load(folder)
 
 
+@pytest.mark.parametrize("fault", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
+def test_a_folder_into_which_nobody_may_look_is_named(folder, monkeypatch, fault):
+    def deny(path, **kwargs):
+        fault.filename = str(path)
+        raise fault
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", deny)
+        with refused("pets", f"cannot be read ({fault.strerror})", "permission"):
+            describe(folder)
+
+
 def test_things_that_are_no_files_are_passed_over(folder):
     os.mkfifo(folder / "ant" / "pipe.png")  # opening it would wait for ever
     (folder / "ant" / "folder.png").mkdir()
