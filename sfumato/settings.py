@@ -240,5 +240,15 @@ def _explain(error: ValidationError, *section: str) -> str:
         near = difflib.get_close_matches(where[-1], known, n=1)
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
-    way_out = f"; write a list as {path}=[first,second]" if first["type"] in ("tuple_type", "list_type") else ""
-    return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'][0].lower()}{first['msg'][1:]}{way_out}"
+    value = json.dumps(first["input"], default=str)
+    if first["type"] == "model_type":
+        return f"setting {path!r} has value {value}: it is a section; set one of its settings, as {path}.NAME=VALUE"
+    way_out = next((f"; write {form.format(path)}" for form, types in FORMS.items() if first["type"] in types), "")
+    return f"setting {path!r} has value {value}: {first['msg'][0].lower()}{first['msg'][1:]}{way_out}"
+
+
+FORMS = {
+    "a list as {}=[first,second]": ("tuple_type", "list_type"),
+    "names with their values as {}={{name: value}}": ("dict_type",),
+}
+"""How a value of several parts is written, and pydantic's names of the mistake that asks for it."""

@@ -24,6 +24,7 @@ app = typer.Typer(
         "begun anew is refused; `recover` says how to go on, and `witness` writes its state where nobody here can change it."
     ),
     no_args_is_help=True,
+    add_completion=False,
 )
 SHOWN_BREAKS = 3
 """Largest number of faults of a broken ledger that are shown."""

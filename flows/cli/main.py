@@ -5,6 +5,7 @@ the command is called, so that help answers at once.
 """
 
 import atexit
+import difflib
 import gc
 import importlib
 import logging
@@ -64,6 +65,12 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; None where there is none."""
         return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is meant by the first argument; a misspelt one is refused with those of nearly its name."""
+        if args and args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}: did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
 
 
 def load(name: str) -> Any:

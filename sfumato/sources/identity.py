@@ -16,6 +16,8 @@ NAMES = (*BUILT_IN, *NAMED)
 """Everything that is a source by its name alone; a folder of such a name is written `./name`."""
 FILES = (".npz", *READERS)
 """Ends of the names of files that are sources."""
+PACKED = (".zip", ".tgz", ".7z", ".rar")
+"""Ends of the names of archives."""
 USED = b"used"
 """Key of the hash that takes a share of the training records; the split has none."""
 
@@ -85,7 +87,10 @@ def existing(source: str, what: str = "the data source") -> Path:
             f"{what} {source!r} does not exist; {'no such folder or file: is it mounted?' if as_path else hint + known}"
         )
     if not path.is_dir() and path.suffix not in FILES:
-        raise BadInput(f"{what} {source!r} is not a folder; {known}")
+        packed = path.suffix.lower() in PACKED
+        raise BadInput(
+            f"{what} {source!r} is {'an archive: unpack it, and name the folder' if packed else f'not a folder; {known}'}"
+        )
     return path
 
 

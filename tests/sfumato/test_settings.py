@@ -279,6 +279,17 @@ def test_a_path_in_the_users_folder_is_found_though_no_shell_has_seen_it(monkeyp
 def test_a_list_without_brackets_is_answered_by_how_one_is_written():
     with pytest.raises(BadInput, match=r"trainable' has value \"rows,film\".*write a list as fine_tuning.trainable=\["):
         resolve("rapid", changes=["fine_tuning.trainable=rows,film"])
+    with pytest.raises(BadInput, match=r"write names with their values as generation.shares={name: value}$"):
+        resolve("rapid", changes=["generation.shares=[1]"])
+
+
+@pytest.mark.parametrize("change", ["privacy=1", "privacy=[3]", "data=x"])
+def test_a_section_in_the_place_of_a_setting_is_called_one(change):
+    name = change.partition("=")[0]
+    with pytest.raises(
+        BadInput, match=rf"^setting '{name}' has value .*: it is a section; set one of its settings, as {name}.NAME=VALUE$"
+    ):
+        resolve("rapid", changes=[change])
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,18 @@ def test_every_command_explains_itself(sfumato, command):
     assert "Usage:" in shown.out and "--help" in shown.out and len(shown.out.splitlines()) > 5
 
 
+def test_a_misspelt_command_is_answered_by_those_of_nearly_its_name(sfumato):
+    ended = sfumato("plna")
+    assert (
+        ended.code == 2 and ended.err == "sfumato: No such command 'plna': did you mean 'plan'? (see sfumato --help)\n"
+    )
+    assert "No such command 'xyz'. (see" in sfumato("xyz").err
+
+
+def test_no_group_offers_a_completion_that_the_whole_does_not_have(sfumato):
+    assert "--install-completion" not in sfumato("ledger", "--help").out + sfumato("--help").out
+
+
 def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
     known |= {

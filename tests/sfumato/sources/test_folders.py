@@ -103,6 +103,9 @@ def test_unusable_folders(tmp_path, read):
     draw(np.random.default_rng(0)).save(picture)
     with refused("picture.png' is not a folder"):
         read(picture)
+    (tmp_path / "scans.zip").write_bytes(b"PK")
+    with refused("scans.zip' is an archive: unpack it, and name the folder"):
+        read(tmp_path / "scans.zip")
     read(tmp_path)  # pictures without class folders are one class
     write_folder(tmp_path, {"full": 1, "empty": 0})
     with refused("empty' holds no images", "remove it"):
