@@ -276,13 +276,16 @@ def _refuse_single_slices(data: Data, private: sources.SourceFacts) -> None:
 
 
 def _patients_unused(data: Data, private: sources.SourceFacts) -> tuple[str, ...]:
-    """A warning where DICOM files name their patients and the settings ignore them."""
-    if data.group or private.groups is not None or private.grouping != sources.PATIENT:
+    """A warning where DICOM files, or a column of a table, name the patients and the settings ignore them."""
+    if data.group or private.groups is not None:
         return ()
-    return (
-        "the DICOM files name their patients, and each image stands for itself: --set data.group=patient protects a patient with all images "
-        "(data.group=none says that one image is meant)",
-    )
+    if private.grouping == sources.PATIENT:
+        column, who = sources.PATIENT, "the DICOM files name their patients"
+    else:
+        column = "" if data.private in sources.NAMES else sources.column_of_persons(data.private, data.columns)
+        who = f"the table has a column {column!r}"
+    way = f"--set {shlex.quote(f'data.group={column}')} protects a patient with all images (data.group=none says that one image is meant)"
+    return (f"{who}, and each image stands for itself: {way}",) if column else ()
 
 
 def _unlabelled(data: Data, private: sources.SourceFacts, public: sources.SourceFacts) -> tuple[str, ...]:

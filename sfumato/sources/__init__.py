@@ -46,6 +46,7 @@ from sfumato.sources.inspecting import Inspection
 from sfumato.sources.loading import describe, load, public_reading
 from sfumato.sources.private_names import unnamed
 from sfumato.sources.published import card_above
+from sfumato.sources.tables import column_of_persons
 from sfumato.sources.together import Together, inspect_together
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Together",
     "absolute",
     "card_above",
+    "column_of_persons",
     "describe",
     "drawn_once",
     "files_now",

@@ -116,6 +116,31 @@ def metadata_of(folder: Path) -> Path | None:
     return folder / names[0] if names else None
 
 
+PERSONS = ("patient", "subject", "person", "participant")
+"""Beginnings of the names of columns that usually say whose an image is."""
+
+
+def column_of_persons(source: str, columns: Columns) -> str:
+    """The first column of a source's table that is named like persons, from its head or first row; empty where none is, or there is no table. Columns
+    that say something else are left out."""
+    place = Path(source)
+    table = metadata_of(place) if place.is_dir() else place
+    if not (table and table.is_file() and table.suffix in READERS):
+        return ""
+    others = [name for name in _head(table) if name not in (columns.path, columns.label)]
+    return next((name for name in others if name.lower().startswith(PERSONS)), "")
+
+
+def _head(table: Path) -> list[str]:
+    """The names of a table's columns."""
+    if table.suffix == ".parquet":
+        with opened_table(table) as file:
+            return list(file.schema_arrow.names)
+    with open(table, encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+    return next(csv.reader([first]), []) if table.suffix == ".csv" else list(json.loads(first or "{}"))
+
+
 def table_files(table: Path, columns: Columns, group: str, *, root: Path | None = None) -> tuple[list[File], bool]:
     """The files that a table names, and whether they have groups; `root` is what no path may leave, else the table's folder.
 

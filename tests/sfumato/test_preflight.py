@@ -92,6 +92,18 @@ def test_few_records_in_a_class_are_warned_of_but_where_there_is_one_class_or_no
     assert not [stated for changes in quiet for stated in settle(*changes)[2] if "in a class are few" in stated]
 
 
+def test_a_table_that_names_patients_whom_nothing_groups_is_warned_of(tmp_path):
+    folder(tmp_path / "scans", each=10)
+    names = sorted(path.relative_to(tmp_path / "scans") for path in (tmp_path / "scans").rglob("*.png"))
+    rows = [f"{name},{name.parent},p{at // 2}" for at, name in enumerate(names)]
+    (tmp_path / "scans" / "list.csv").write_text("\n".join(["path,label,patient_id", *rows]))
+    private = f"data.private={tmp_path / 'scans' / 'list.csv'}"
+    (warning,) = [line for line in settle(private).warnings if "patient_id" in line]
+    assert "each image stands for itself: --set data.group=patient_id protects a patient" in warning
+    for group in ("patient_id", "none"):
+        assert not [line for line in settle(private, f"data.group={group}").warnings if "stands for itself" in line]
+
+
 @pytest.mark.parametrize("given", ["0", "0.0", "1", "-1e-5", "nan", "true", "null", "none", "[1e-5]"])
 def test_a_delta_is_a_number_or_auto(given):
     message = refusal(f"privacy.delta={given}")

@@ -287,7 +287,8 @@ def test_a_list_without_brackets_is_answered_by_how_one_is_written():
 def test_a_section_in_the_place_of_a_setting_is_called_one(change):
     name = change.partition("=")[0]
     with pytest.raises(
-        BadInput, match=rf"^setting '{name}' has value .*: it is a section; set one of its settings, as {name}.NAME=VALUE$"
+        BadInput,
+        match=rf"^setting '{name}' has value .*: it is a section; set one of its settings, as {name}.NAME=VALUE$",
     ):
         resolve("rapid", changes=[change])
 

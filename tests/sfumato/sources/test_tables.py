@@ -10,7 +10,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from sfumato.config import Columns
-from sfumato.sources import Reading, describe, fingerprint, load
+from sfumato.sources import Reading, column_of_persons, describe, fingerprint, load
 from sfumato.sources.catalogue import group_number
 from tests.sfumato.sources.writing import draw, refused
 
@@ -53,6 +53,18 @@ def test_all_kinds_of_tables(tmp_path, suffix):
     ann, bob = group_number("ann"), group_number("bob")
     assert result.groups.tolist() == [ann, bob, ann] and (reported.records, reported.groups) == (3, 2)
     assert load(table, Reading(part="all", group="none")).groups is None
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_column_that_is_named_like_persons_is_found(tmp_path, suffix):
+    rows = [{"path": row["path"], "label": row["label"], "Patient ID": row["group"]} for row in ROWS]
+    table = write(tmp_path / f"list{suffix}", rows)
+    assert column_of_persons(str(table), Columns()) == "Patient ID"
+    assert column_of_persons(str(table), Columns(label="Patient ID")) == ""
+    assert column_of_persons(str(write(tmp_path / f"grouped{suffix}")), Columns()) == ""
+    assert column_of_persons(str(tmp_path), Columns()) == "" == column_of_persons(str(tmp_path / "none"), Columns())
+    table.rename(tmp_path / f"metadata{suffix}")
+    assert column_of_persons(str(tmp_path), Columns()) == "Patient ID"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
