@@ -241,7 +241,7 @@ def _explain(error: ValidationError, *section: str) -> str:
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
     value = json.dumps(first["input"], default=str)
-    if first["type"] == "model_type":
+    if first["type"] in ("model_type", "model_attributes_type"):
         return f"setting {path!r} has value {value}: it is a section; set one of its settings, as {path}.NAME=VALUE"
     way_out = next((f"; write {form.format(path)}" for form, types in FORMS.items() if first["type"] in types), "")
     return f"setting {path!r} has value {value}: {first['msg'][0].lower()}{first['msg'][1:]}{way_out}"

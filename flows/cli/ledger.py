@@ -51,8 +51,7 @@ def show(
                 f"This ledger lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): more was spent than it shows; "
                 "see sfumato ledger recover"
             )
-        if dataset and dataset not in (there := _known(ledger)):
-            raise BadInput(f"the ledger knows no private set {dataset!r} (known: {', '.join(there) or 'none'})")
+        dataset = _known_set(ledger, dataset) if dataset else ""
         if as_json:
             print(ledger_object(ledger, dataset))
         else:
@@ -262,13 +261,10 @@ def export(
     from artifacts.publish import unwritable
     from artifacts.reports.spending import export as write
     from sfumato.image_folder import free_folder
-    from sfumato.preflight import set_named
     from tasks.runtime.progress import progress
 
     with configure().ledger() as ledger:
-        dataset = set_named(dataset, _known(ledger))
-        if not ledger.entries(dataset):
-            raise BadInput(f"the ledger knows no private set {dataset!r} (known: {', '.join(_known(ledger))})")
+        dataset = _known_set(ledger, dataset)
         folder = free_folder(Path(to))
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -318,6 +314,16 @@ def _recovered_line(entry: "Entry") -> str:
         return f"entry {entry.seq}: '{entry.dataset}', run {body['run']}: {veto} again"
     unknown = f", {body['unknown']} of them unknown ({body['reason']})" if "unknown" in body else ""
     return f"entry {entry.seq}: makes up for {len(body['covers'])} entries seen before{unknown}"
+
+
+def _known_set(ledger: "Ledger", dataset: str) -> str:
+    """The set of the ledger that a person means; `BadInput`, with near names, where it knows none."""
+    from sfumato.preflight import set_named
+
+    known = _known(ledger)
+    if (name := set_named(dataset, known)) not in known:
+        raise BadInput(f"the ledger knows no private set {name!r} (known: {', '.join(known) or 'none'})")
+    return name
 
 
 def _known(ledger: "Ledger") -> list[str]:

@@ -53,6 +53,8 @@ def total_lines(totals: dict[str, Any]) -> Iterator[str]:
     yield (
         f"spent in all: epsilon {_shown(totals['epsilon'])} at delta {totals['delta']:.3g} ({totals['relation']}), "
         f"{totals['spends']} spends; {budget}"
+        if totals["spends"]
+        else f"nothing spent so far; {budget}"
     )
     if "joined" in totals:
         yield f"this counts together with {names_of(totals['joined'])}: what a record in all of them has cost composes"

@@ -29,6 +29,8 @@ MOST_SPENDS = 10
 """Up to this many spends a plan shows all of them."""
 MOST_CLASSES = 12
 """Largest number of classes that a plan shows."""
+HOUR = 60
+"""Minutes of an hour."""
 SHOWN_SECONDS = 3
 """Stages that take fewer seconds are not shown one by one."""
 
@@ -76,7 +78,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     with one_thread():
         expected = estimate(settings, plan, gpu=on_gpu(settings.machine))
     slow = [f"{name} {seconds / 60:.1f}" for name, seconds in expected.stages if seconds >= SHOWN_SECONDS]
-    rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
+    hours = f" ({expected.minutes / HOUR:.0f} hours)" if expected.minutes >= 2 * HOUR else ""
+    rows["estimate"] = f"about {expected.minutes:.1f} min{hours} on this machine, {expected.gigabytes:.1f} GB of memory"
     rows["of which"] = ", ".join(slow) + (" min" if slow else "")
     for name, text in rows.items():
         if text:

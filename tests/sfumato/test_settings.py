@@ -283,7 +283,7 @@ def test_a_list_without_brackets_is_answered_by_how_one_is_written():
         resolve("rapid", changes=["generation.shares=[1]"])
 
 
-@pytest.mark.parametrize("change", ["privacy=1", "privacy=[3]", "data=x"])
+@pytest.mark.parametrize("change", ["privacy=1", "privacy=[3]", "data=x", "method=x"])
 def test_a_section_in_the_place_of_a_setting_is_called_one(change):
     name = change.partition("=")[0]
     with pytest.raises(

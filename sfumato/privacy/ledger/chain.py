@@ -381,7 +381,7 @@ def _engine(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # not repeated here: it may hold a password
-        raise BadInput(f"the ledger URL cannot be read: {forms}") from None
+        raise BadInput(f"the ledger URL (SFUMATO_LEDGER, if set) cannot be read: {forms}") from None
     options = {"poolclass": sa.NullPool, "hide_parameters": True}
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         options |= {"isolation_level": "READ COMMITTED", "connect_args": {"connect_timeout": CONNECT_SECONDS}}

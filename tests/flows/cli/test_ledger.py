@@ -43,6 +43,7 @@ def test_a_budget_binds_the_first_run_on_a_path_under_the_name_it_will_have(sfum
     assert "'mine' may cost" in sfumato("ledger", "budget", str(images), "--name", "mine", *limit).out
     assert "'digits' may cost" in sfumato("ledger", "budget", "digits", *limit).out
     check(f"data.private={images}")
+    assert "nothing spent so far; 5.0000 left of 5" in sfumato("ledger", "show", "scans").out
     with where().ledger() as ledger:
         assert ledger.budget("scans").epsilon == 5 and ledger.version("scans") == 1
     shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", "privacy.delta=1e-5")
@@ -266,6 +267,8 @@ def test_a_budget_below_nothing_is_named_as_such(sfumato, spent):
 
 
 def test_a_set_that_the_ledger_does_not_know_is_a_mistake_and_what_was_spent_comes_first(sfumato, spent):
-    assert sfumato("ledger", "show", "scan").is_one_line("knows no private set 'scan'", "scans, leaky")
+    assert sfumato("ledger", "show", "scan").is_one_line(
+        "knows no private set 'scan'", "scans, leaky", "did you mean 'scans'?"
+    )
     shown = sfumato("ledger", "show", "scans").out
     assert shown.index("spent in all") < shown.index("DP-SGD")

@@ -12,6 +12,7 @@ from PIL import Image
 
 from flows.cli.plan_screen import recipe_lines
 from sfumato.preflight import preflight
+from sfumato.recipe.estimate import Estimate
 from sfumato.settings import resolve
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -53,6 +54,13 @@ def test_a_recipe_for_a_cpu_beside_a_gpu_is_pointed_out(monkeypatch, gpus, devic
     settings, _, _ = preflight(resolve("moments", "auto", [f"recipe.device={device}"]))
     lines = [line for line in recipe_lines(settings) if isinstance(line, str)]
     assert bool(lines) == reported and all("recipe.device=gpu" in line for line in lines)
+
+
+def test_a_run_of_hours_says_how_many(sfumato, monkeypatch):
+    monkeypatch.setattr(
+        "flows.cli.plan_screen.estimate", lambda *_, **__: Estimate(stages=(("drawing", 17_995.0),), gigabytes=1.0)
+    )
+    assert "min (5 hours) on this machine" in sfumato("plan", "moments", "--set", "data.public=glyphs").out
 
 
 @pytest.mark.parametrize(("images", "reported"), [(100, False), (10**12, True)])
