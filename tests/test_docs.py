@@ -181,7 +181,7 @@ def test_a_command_in_passing_has_its_name_and_its_options():
             if isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
                 command = command.commands[rest[0]]
             parameters = command.params
-            known = {option for one in parameters for option in (*one.opts, *one.secondary_opts, "--help")}
+            known = {"--help"} | {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
             assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, shown
 
 
