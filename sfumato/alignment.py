@@ -25,7 +25,7 @@ from sfumato.config import Alignment
 from sfumato.covariances import ALIKE, FLAT, NARROWEST, UNSURE, coloured, levelled, power, shrunk, transport
 from sfumato.diffusion.objective import Draws, normal
 from sfumato.errors import BadInput
-from sfumato.images import ImageSet, shape_of, to_unit
+from sfumato.images import ImageSet
 from sfumato.latents import Codec, latents_of, within
 
 MOST_NUMBERS, MOST_ENTRIES = 1024, 2**28
@@ -172,7 +172,7 @@ def encoded(images: ImageSet, codec: Codec, maps: ClassMaps | None, device: torc
     Their norm is `codec.largest_norm` at most.
     """
     x, y = latents_of(codec, images.pixels, device), torch.as_tensor(images.labels).to(device)
-    return (aligned(x, y, codec.largest_norm(shape_of(to_unit(images.pixels[:1]))), maps), y)
+    return (aligned(x, y, codec.largest_norm(images.pixels.shape[1:]), maps), y)
 
 
 def aligned(z: Tensor, y: Tensor, largest_norm: float, maps: ClassMaps | None) -> Tensor:

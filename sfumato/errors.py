@@ -5,6 +5,7 @@ else.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 LOGIN = re.compile(r"//[^/\s]*@|//[^/:@\s]*:(?!\d+/)[^@\s]*@")
@@ -19,6 +20,8 @@ HIDDEN = "***"
 ONE_LINE, FIRST_LINE = 100, 200
 """Most letters that a message takes over of what a decoder says of a file, and of what a service or its library says: it must stay one line in which the
 way out can be seen."""
+SHOWN_NAMES = 8
+"""Names of classes that a message shows."""
 SHOWN_DIGITS = 12
 """Digits of an artifact's address, or of a ledger entry's hash, that a message shows: enough to find the one that is meant."""
 
@@ -75,6 +78,12 @@ class Stopped(RuntimeError):
 def one_line(error: BaseException) -> str:
     """The beginning of what a decoder says, in one line; the kind of error where it says nothing."""
     return " ".join(str(error).split())[:ONE_LINE] or type(error).__name__
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first of these names in quotes, and how many more there are."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if names[SHOWN_NAMES:] else ""
+    return ", ".join(map(repr, names[:SHOWN_NAMES])) + more
 
 
 def without_passwords(text: str) -> str:

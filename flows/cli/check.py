@@ -9,7 +9,7 @@ from rich.markdown import Markdown
 from rich.markup import escape
 
 from flows.cli.options import OUT
-from sfumato.errors import BadInput, in_full
+from sfumato.errors import BadInput, first_names, in_full
 from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import configure
 
@@ -65,15 +65,6 @@ def check(
 def _beside_declared(images: Mapping[str, int], declared: Sequence[str]) -> Iterator[str]:
     """Lines on classes that `data.classes` names and no image has, and on images of classes that it does not name; `images` counts those of each class."""
     if empty := [name for name in declared if not images.get(name)]:
-        yield f"data.classes names {_words(empty)}, of which there is no image: is it written as in the data?"
+        yield f"data.classes names {first_names(empty)}, of which there is no image: is it written as in the data?"
     if declared and (others := [name for name in images if name not in declared]):
-        yield f"data.classes does not name {_words(others)}: {sum(images[name] for name in others):,} images are left out"
-
-
-def _words(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(map(repr, names[:SHOWN])) + more
-
-
-SHOWN = 5
-"""Classes that a line names."""
+        yield f"data.classes does not name {first_names(others)}: {sum(images[name] for name in others):,} images are left out"

@@ -13,6 +13,8 @@ from sfumato.named_settings import AUTO_PRESET, DEFAULT_PRESET, names
 from sfumato.named_settings import PRESETS as PRESET_FILES
 
 OUT, ERR = Console(), Console(stderr=True)
+HOUR = 60.0
+"""Minutes of an hour."""
 
 PRESETS = f"Named settings to start from: {', '.join(names(PRESET_FILES))}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
 MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")]

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from flows.cli.options import HOUR
 from sfumato.class_shares import images_of_each, number_of_classes
 from sfumato.costs import without_numbers
 from sfumato.diffusion.schedule import make_schedule
@@ -29,8 +30,6 @@ MOST_SPENDS = 10
 """Up to this many spends a plan shows all of them."""
 MOST_CLASSES = 12
 """Largest number of classes that a plan shows."""
-HOUR = 60
-"""Minutes of an hour."""
 SHOWN_SECONDS = 3
 """Stages that take fewer seconds are not shown one by one."""
 

@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.options import OUT, GoOn, Yes, warn
+from flows.cli.options import HOUR, OUT, GoOn, Yes, warn
 from sfumato.errors import BadInput, Refused
 from sfumato.inventory import FOLDER, Paper, PaperRow, Size, chosen, papers, row_name
 from sfumato.named_settings import names
@@ -17,8 +17,6 @@ from tasks.runtime.environment import configure, home_below, where
 
 if TYPE_CHECKING:
     from flows.reproduce import Outputs, RowPlan
-
-HOUR = 60.0
 
 
 def reproduce(

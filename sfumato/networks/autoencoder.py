@@ -31,8 +31,6 @@ FLAT_DIRECTION = 1e-6
 FIRST_LOG_VARIANCE = -4.0
 """Log variance of the posterior where the linear maps begin: little noise on latents of variance 1, so that the decoder sees them from the first step on."""
 
-CHUNK = 128
-"""Images whose squares are in memory at once."""
 
 SEAMS = 8
 """Channels at full size of the decoder of patches, before its last convolution."""

@@ -7,12 +7,9 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, first_names
 from sfumato.sources.catalogue import Catalogue, File, Reading, Record
 from sfumato.sources.files import decoded
-
-SHOWN = 8
-"""Names of classes that a message shows."""
 
 
 def resolve_names(known: tuple[str, ...], chosen: Collection[str], source: str, setting: str) -> tuple[str, ...]:
@@ -26,10 +23,9 @@ def _resolve_name(known: tuple[str, ...], one: str, source: str, setting: str) -
     if one.isascii() and one.isdigit() and int(one) < len(known):
         return known[int(one)]
     near = difflib.get_close_matches(one, known, n=1)
-    there = ", ".join(map(repr, known[:SHOWN])) + (f" and {len(known) - SHOWN} more" if known[SHOWN:] else "")
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise BadInput(
-        f"{setting} names {one!r}, which is no class of {source!r} ({there}): {hint}give names, or positions from 0 to {len(known) - 1}",
+        f"{setting} names {one!r}, which is no class of {source!r} ({first_names(known)}): {hint}give names, or positions from 0 to {len(known) - 1}",
         nameless=f"has no class {one!r}, which {setting} names",
     )
 

@@ -137,8 +137,9 @@ def _head(table: Path) -> list[str]:
         with opened_table(table) as file:
             return list(file.schema_arrow.names)
     with open(table, encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-    return next(csv.reader([first]), []) if table.suffix == ".csv" else list(json.loads(first or "{}"))
+        if table.suffix == ".csv":
+            return list(csv.DictReader(file).fieldnames or ())
+        return list(json.loads(next((line for line in file if line.strip()), "{}")))
 
 
 def table_files(table: Path, columns: Columns, group: str, *, root: Path | None = None) -> tuple[list[File], bool]:

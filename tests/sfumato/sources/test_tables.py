@@ -67,6 +67,14 @@ def test_a_column_that_is_named_like_persons_is_found(tmp_path, suffix):
     assert column_of_persons(str(tmp_path), Columns()) == "Patient ID"
 
 
+def test_a_column_of_persons_is_found_below_an_empty_line(tmp_path):
+    rows = [{"path": row["path"], "label": row["label"], "Patient ID": row["group"]} for row in ROWS]
+    table = write(tmp_path / "list.jsonl", rows)
+    table.write_bytes(b"\n" + table.read_bytes())
+    assert len(load(table, Reading(part="all"))) == len(ROWS)
+    assert column_of_persons(str(table), Columns()) == "Patient ID"
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_folder_with_metadata_is_one_too(tmp_path, suffix):
     rows = [{"file_name": row["path"], "label": number} for number, row in enumerate(ROWS)]
