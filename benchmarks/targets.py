@@ -14,6 +14,7 @@ import argparse
 import math
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,22 +91,8 @@ TARGETS = {
 
 def main() -> None:
     """Run one row and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", choices=list(TARGETS), help="which private set")
-    parser.add_argument("--method", default="dp-sgd", help="method (default: dp-sgd)")
-    parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon, inf for none (default: 10)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="what the recipe may take (default: 60)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the public stages (default: 0)")
-    parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
-    parser.add_argument(
-        "--go-on", action="store_true", help="go on after a rehearsal that failed, which the record says"
-    )
-    parser.add_argument("--home", type=Path, default=CHECKOUT / "sfumato-home" / "targets", help="where runs are kept")
-    parser.add_argument("--to", type=Path, help="copy the picture of the samples there")
-    arguments = parser.parse_args()
-    changes = [*set_up(arguments), f"privacy.epsilon={arguments.epsilon}", f"seed={arguments.seed}", *JUDGED]
-    changes += ["privacy.reason=what the noise costs"] if arguments.epsilon == math.inf else []
-    changes += arguments.set
+    arguments = options()
+    changes = settings_of(arguments)
     from flows.synthesize import synthesize
     from tasks.server.embedded import start_server
 
@@ -118,6 +105,30 @@ def main() -> None:
     if arguments.to:
         arguments.to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(record.samples, arguments.to)
+
+
+def options(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """What a command asks for; by default this process's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", choices=list(TARGETS), help="which private set")
+    parser.add_argument("--method", default="dp-sgd", help="method (default: dp-sgd)")
+    parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon, inf for none (default: 10)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="what the recipe may take (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the public stages (default: 0)")
+    parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
+    parser.add_argument(
+        "--go-on", action="store_true", help="go on after a rehearsal that failed, which the record says"
+    )
+    parser.add_argument("--home", type=Path, default=CHECKOUT / "sfumato-home" / "targets", help="where runs are kept")
+    parser.add_argument("--to", type=Path, help="copy the picture of the samples there")
+    return parser.parse_args(words)
+
+
+def settings_of(arguments: argparse.Namespace) -> list[str]:
+    """The settings of a row, in the home that was asked for."""
+    changes = [*set_up(arguments), f"privacy.epsilon={arguments.epsilon}", f"seed={arguments.seed}", *JUDGED]
+    changes += ["privacy.reason=what the noise costs"] if arguments.epsilon == math.inf else []
+    return changes + arguments.set
 
 
 def set_up(arguments: argparse.Namespace) -> list[str]:

@@ -21,7 +21,7 @@ from sfumato import sources
 from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
 from sfumato.clusters import FEWEST, clusters_for, kinds_of
-from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
+from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Latent, Network, Privacy, Schedule
 from sfumato.data_settings import FEWEST_PIXELS, MOST_PIXELS
 from sfumato.default_public import SHAPES, drawn_beside, drawn_warning, unnamed
 from sfumato.diffusion.schedule import make_schedule
@@ -53,7 +53,7 @@ from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe.auto import follow
 from sfumato.recipe.paid_judge import ENOUGH_RECORDS
 from sfumato.recipe.representation import SMALL, nearest_side
-from sfumato.recipe.stage_costs import target_epsilon
+from sfumato.recipe.stage_costs import has_public_model, target_epsilon, trains_privately
 from sfumato.selection import fewest, sources_of
 from sfumato.settings import Settings
 from sfumato.turns import training_name
@@ -176,6 +176,8 @@ def preflight(
         *drawn_from_others(settings),
         *enlarged(data.public, public.stored, size),
         *colourless(data.public, public.colours, facts.shape[0]),
+        *swollen(settings.latent, facts.shape),
+        *untaught(settings),
         *([drawn_warning(settings)] if drawn else []),
         *_patients_unused(data, private),
         *_unlabelled(data, private, public),
@@ -375,6 +377,27 @@ def colourless(public: str, colours: int, channels: int) -> tuple[str, ...]:
     return (
         f"public images ({public!r}) are grey and the private ones in colour: what is trained on them knows no colours. Choose public images in "
         f"colour, --set data.public={SHAPES} if you have none, or make both sides grey with --set data.channels=1",
+    )
+
+
+def swollen(latent: Latent, image: tuple[int, int, int]) -> tuple[str, ...]:
+    """A warning where an autoencoder makes more numbers of an image than it has."""
+    shape = latent_shape(latent, image)
+    if latent.kind == "none" or math.prod(shape) < math.prod(image):
+        return ()
+    return (
+        f"latent.channels={latent.channels} makes {math.prod(shape):,} numbers of an image of {math.prod(image):,}, so that the autoencoder only adds its error: "
+        "use fewer channels, or latent.kind=none",
+    )
+
+
+def untaught(settings: Settings) -> tuple[str, ...]:
+    """A warning where a private training starts from random weights."""
+    if not trains_privately(settings) or METHODS[settings.method.name].blueprint or has_public_model(settings):
+        return ()
+    return (
+        "pretraining.steps=0: the denoiser learns from private records alone, under noise, and no rehearsal can tell before they are paid for whether "
+        "images will be more than noise; public steps help (--set pretraining.steps=3000)",
     )
 
 

@@ -199,11 +199,12 @@ def complaints(findings: RehearsalFindings, wanted: RehearsalSettings) -> tuple[
     """The thresholds that were missed, each with its number and the way out; empty where none was."""
     lines = []
     if findings.nearness is not None and not findings.nearness < wanted.nearer:
+        latents = "let it work on latents (latent.kind=patch), " if findings.error is None else ""
         lines.append(
             f"public samples lie {findings.nearness:.2f} of the way from public images to a Gaussian's draws, and must lie below "
             f"rehearsal.nearer={wanted.nearer:g} (Frechet distances: samples {findings.samples:.3g}, other public images "
-            f"{findings.real:.3g}, Gaussian {findings.gaussian:.3g}): train the public model longer (recipe.minutes, or pretraining.steps), let it work on "
-            "latents (latent.kind=patch), or take simpler public images that are nearer to the private ones (data.public)"
+            f"{findings.real:.3g}, Gaussian {findings.gaussian:.3g}): train the public model longer (recipe.minutes, or pretraining.steps), {latents}or take "
+            "simpler public images that are nearer to the private ones (data.public)"
         )
     if findings.survives is not None and findings.survives < wanted.survives:
         lines.append(

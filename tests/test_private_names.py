@@ -104,9 +104,9 @@ def test_nor_does_preflight_name_it(folder, harm):
     source = harm(folder) or folder
     with pytest.raises(Unnamed) as reported:
         preflight(resolve("dp-sgd", changes=[f"data.private={source}"]))
-    assert (
-        "Jane" not in str(reported.value) and str(source) in str(reported.value) and "Jane" in reported.value.internal
-    )
+    stated = str(reported.value)
+    assert "Jane" not in stated and str(source) in stated and "Jane" in reported.value.internal
+    assert "put it right" in stated and "sfumato check" in stated, "what to do is told all the same"
 
 
 def test_preflight_names_no_group_and_no_first_picture(folder):

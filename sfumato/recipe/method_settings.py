@@ -59,6 +59,8 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("pretraining.steps", 0, "its network is its own, and asks no public denoiser")
         if isinstance(settings.method, Designing):
             yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
+            if settings.method.training.batch > (records := declared.facts.records):
+                yield Pick("method.training.batch", records, "there are no more records")
 
 
 def _retrieval(own: Retrieving, settings: Settings, declared: Declared) -> Iterator[Pick]:

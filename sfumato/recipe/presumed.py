@@ -46,9 +46,10 @@ class Averaging(Protocol):
 
 @runtime_checkable
 class Designing(Protocol):
-    """Of a method with a network of its own."""
+    """Of a method with a network and a training of its own."""
 
     network: Network
+    training: Pretraining
 
 
 def retrieving(settings: Settings) -> Retrieving | None:

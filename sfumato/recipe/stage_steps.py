@@ -21,10 +21,11 @@ FEWEST = {
     "training": 300, "drawing": 1000, "trajectories": 500, "members": 20, "prototypes": 1,
 }  # fmt: skip
 """Steps, images or trajectories below which a stage is not worth beginning."""
-FEWEST_OF_PHOTOGRAPHS = {"latent": 1300}
-"""The same where images are no strokes: with fewer, the rehearsal stops the run. Of what a classifier reads in grey public photographs of 28x28,
-64 % survived an autoencoder of 848 steps, 79 % of 1,100, 86 % of 1,400, 90 % of 2,000 (`sfumato rehearse dp-sgd` on the X-rays, with
-`recipe.minutes=15 pretraining.steps=0 latent.steps=848` and so on)."""
+FEWEST_OF_PHOTOGRAPHS = {"latent": 1300, "pretraining": 3000}
+"""The same where images are no strokes, and a U-Net learns their latents: with fewer, the rehearsal stops the run, after votes if there are any. Of what
+a classifier reads in grey public photographs of 28x28, 64 % survived an autoencoder of 848 steps, 79 % of 1,100, 86 % of 1,400, 90 % of 2,000
+(`sfumato rehearse dp-sgd` on the X-rays, with `recipe.minutes=15 pretraining.steps=0 latent.steps=848` and so on). How far public samples lie by
+steps of the denoiser: docs/results/quality.md#few-public-steps."""
 MOST = {
     "latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500, "candidates": 30000, "distillation": 8000,
     "training": 6000, "drawing": 30000, "trajectories": 50000, "members": 60, "prototypes": 100,
@@ -72,7 +73,8 @@ def most_of(stage: str, settings: Settings, declared: Declared) -> int:
 def steps_for(stage: str, affordable: float, settings: Settings, declared: Declared) -> int:
     """The affordable number of steps, between the fewest and the most."""
     most, fewest = most_of(stage, settings, declared), FEWEST[stage]
-    if not strokes(settings, declared):
+    small_steps = stage != "pretraining" or settings.network.kind == "unet"
+    if small_steps and not strokes(settings, declared):
         fewest = FEWEST_OF_PHOTOGRAPHS.get(stage, fewest)
     return int(max(min(fewest, most), min(most, affordable)))
 

@@ -16,6 +16,8 @@ from sfumato.sources.idx import holds_idx
 Content = TypeVar("Content")
 CANNOT = "holds a file, a row or a folder that cannot be used as it is"
 """The message where the reason itself would name something."""
+WAY = "put it right or leave it out; sfumato check names it on the screen"
+"""What is to be done then."""
 
 
 def unnamed(source: str, what: str, read: Callable[[], Content]) -> Content:
@@ -28,9 +30,9 @@ def unnamed(source: str, what: str, read: Callable[[], Content]) -> Content:
     except BadInput as error:
         if isinstance(error, Unnamed) or (nameless(source) and not error.nameless):
             raise
-        reason, internal = error.nameless or CANNOT, str(error)
+        reason, internal = error.nameless or f"{CANNOT}: {WAY}", str(error)
     except OSError as error:
-        reason, internal = f"{CANNOT} ({error.strerror})", str(error)
+        reason, internal = f"{CANNOT} ({error.strerror}): {WAY}", str(error)
     # Outside of the handler, so that no traceback shows the error with the name above this one.
     raise Unnamed(f"{what} {reason}", internal)
 

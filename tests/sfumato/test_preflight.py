@@ -542,3 +542,17 @@ def test_a_table_among_what_is_left_out_comes_with_how_it_is_read(tmp_path):
     assert line.endswith(
         ": left out; a table that lists the images and their labels is read where data.private is the path of its .csv"
     )
+
+
+def test_latents_that_are_larger_than_the_image_are_warned_of():
+    latents = ["latent.kind=patch", "latent.patch=2", "latent.multipliers=[1]"]
+    (line,) = settle(*latents, "latent.channels=5")[2]
+    assert line.startswith("latent.channels=5 makes 80 numbers of an image of 64") and "use fewer" in line
+    assert settle(*latents, "latent.channels=3")[2] == []
+
+
+def test_private_training_from_random_weights_is_warned_of():
+    (line,) = settle("pretraining.steps=0")[2]
+    assert line.startswith("pretraining.steps=0: the denoiser learns from private records alone")
+    for method in ("dppm", "moments", "dp-merf"):
+        assert not any("pretraining" in line for line in settle(method=method)[2]), method

@@ -107,6 +107,8 @@ def test_worse_than_wanted_names_number_threshold_and_way_out():
     assert all(
         word in far for word in ("2.20", "rehearsal.nearer=1", "pretraining.steps", "latent.kind", "data.public")
     )
+    encoded = complaints(RehearsalFindings(**GOOD | {"samples": 24.0}, error=0.1), WANTED)
+    assert "latent.kind" not in encoded[0], "nobody is told to do what is done"
     assert all(word in lost for word in ("62.5%", "rehearsal.survives=0.8", "recipe.minutes", "latent.steps"))
     assert "\n" not in far + lost
     lenient = RehearsalSettings(nearer=3.0, survives=0.5)

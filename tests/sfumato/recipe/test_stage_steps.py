@@ -6,7 +6,7 @@ from tests.sfumato.recipe.making import facts, recipe
 
 
 def test_little_time_still_teaches_an_autoencoder_of_photographs_what_a_rehearsal_asks():
-    short = "recipe.minutes=8"
+    short = "recipe.minutes=9"
     assert recipe(short, "data.public=textures").latent.steps >= FEWEST_OF_PHOTOGRAPHS["latent"]
     assert recipe(short, "data.public=glyphs").latent.steps < FEWEST_OF_PHOTOGRAPHS["latent"]
 
