@@ -196,22 +196,26 @@ def refuse_size(shape: tuple[int, int, int], classes: int) -> None:
 
 def measured(z: Tensor, y: Tensor, settings: Alignment, *, seed: int) -> Reference:
     """The reference from public images or latents z `[n, ...]` with labels y `[n]`."""
-    from scipy.cluster.vq import kmeans2
-
     flat, y = z.flatten(1).cpu(), y.cpu()
     mean = flat.double().mean(0)
     away = flat - mean.to(flat)
     centroids = torch.zeros(1, len(mean), dtype=torch.float64)
     if settings.clusters > 1:
-        order = torch.randperm(len(away), generator=torch.Generator().manual_seed(seed))[:CLUSTERED]
-        clustered, _ = kmeans2(away[order].double().numpy(), settings.clusters, minit="++", seed=seed)
-        centroids = torch.from_numpy(clustered)
+        centroids = centroids_of(away, settings.clusters, seed)
     reference = Reference(mean, _second(away), _second(away), centroids, 0.0, 0.0)
     inner = away - (centroids.to(away)[reference.cells(away)] if settings.clusters > 1 else _class_means(away, y)[y])
     radius = float(away.double().norm(dim=1).quantile(settings.quantile))
     channels, height, width = z.shape[1:]
     residual = settings.residual * radius
     return Reference(mean, reference.covariance, _second(inner), centroids, radius, residual, (channels, height, width))
+
+
+def centroids_of(points: Tensor, count: int, seed: int) -> Tensor:
+    """The centroids of k-means on public points `[n, d]`, `CLUSTERED` of them at most, float64 `[count, d]`."""
+    from scipy.cluster.vq import kmeans2
+
+    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))[:CLUSTERED]
+    return torch.from_numpy(kmeans2(points[order].double().numpy(), count, minit="++", seed=seed)[0])
 
 
 def _class_means(x: Tensor, y: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ public model and varies them; everything after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Facts
 from sfumato.networks.denoiser import class_rows
+from sfumato.partition import Partition
 from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
 from sfumato.variation import varied
@@ -34,6 +35,15 @@ Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
 PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor]
 Finish = Callable[[Settings, Parts, Tensor, Randomness], Tensor]
+
+
+class PaidDrawing(Protocol):
+    """What a mechanism calls."""
+
+    def __call__(self, x: Tensor, y: Tensor, noise: Randomness, counts: Tensor | None = None) -> ImageSet:
+        """The set, from private records `[n, c, h, w]`, their classes or cells `[n]`, noise, and noisy counts of the cells."""
+
+
 CHUNK, PAID_TOGETHER = 1000, 100
 """Images drawn at once; and by a mechanism, which may ask a thousand members or all records for each, so that a person sees how far it is."""
 DRAWN = 0.5
@@ -124,6 +134,31 @@ def refined(generation: Generation, parts: Parts, x: Tensor, generator: Any) -> 
     return solve(generation, schedule, parts.public, noised, nobody, walk, generator=generator)
 
 
+@dataclass
+class _CellPoints:
+    """The points that paid trajectories of cells end at, drawn in the order of a set's images, each trajectory once."""
+
+    cells: Tensor
+    """`[m]`, the cell of each point."""
+    firsts: Tensor
+    """`[m]`, the first place with a point of the same trajectory."""
+    drawn: Tensor | None = None
+    """`[m, c, h, w]`; zeros where a point is not drawn yet, or is another one again."""
+    done: int = 0
+
+    def next_points(self, count: int, ends: Callable[[Tensor], Tensor]) -> Tensor:
+        """The next `count` points `[count, c, h, w]`; `ends` draws a new one of each of the cells that it is given."""
+        places = torch.arange(self.done, self.done + count)
+        new = places[self.firsts[places] == places]
+        if len(new):
+            points = ends(self.cells[new])
+            if self.drawn is None:
+                self.drawn = points.new_zeros(len(self.cells), *points.shape[1:])
+            self.drawn[new] = points
+        self.done += count
+        return planned(self.drawn)[self.firsts[places]]
+
+
 def private_drawing(
     draw: PrivateDraw,
     settings: Settings,
@@ -134,20 +169,26 @@ def private_drawing(
     progress: Progress = silent,
     shares: Sequence[float] = (),
     finish: Finish | None = None,
-) -> Callable[[Tensor, Tensor, Randomness], ImageSet]:
+    partition: Partition | None = None,
+) -> PaidDrawing:
     """The function that a mechanism calls to draw `count` images: from private records `[n, c, h, w]` in the model's space, their labels `[n]` and
     the noise to the set.
 
     Where `draw` ends at points from which more images branch, `finish` makes an image of each, and the set is `Drawn`, with the points.
+    With a `partition` labels are cells, and the points of a class are shared out among its cells by their noisy counts, which are given too.
 
     Many parameters: a drawing takes all that a set is made of, and each is made elsewhere.
     """
 
-    def drawn(x: Tensor, y: Tensor, noise: Randomness) -> ImageSet:
+    def drawn(x: Tensor, y: Tensor, noise: Randomness, counts: Tensor | None = None) -> ImageSet:
         points: list[Tensor] = []
+        cells = _CellPoints(*partition.places(planned(counts))) if partition else None
 
         def once(settings: Settings, parts: Parts, wanted: Tensor, generator: Any) -> Tensor:
-            end = draw(settings, parts, (x, y), wanted, noise)
+            def ends(of: Tensor) -> Tensor:
+                return draw(settings, replace(parts, cell_counts=counts), (x, y), of.to(wanted.device), noise)
+
+            end = cells.next_points(len(wanted), ends) if cells else ends(wanted)
             if finish is None:
                 return end
             points.append(end.cpu())

@@ -76,6 +76,7 @@ def generate_privately(
         parts = replace(load_parts(draft, inputs, order.machine), paid=events)
         method, device = METHODS[settings.method.name], device_of(order.machine)
         shares = load_shares(draft, wanted.generation, facts, wanted.counts)
+        partition = method.partition(settings, parts) if method.partition else None
         draw = private_drawing(
             planned(method.draw_privately),
             settings,
@@ -86,12 +87,21 @@ def generate_privately(
             draft.show,
             shares=shares,
             finish=method.finish if prototypes else None,
+            partition=partition,
         )
         code, behind = code_version(generate_privately.fn), [*parents, *members]
         with where().ledger() as ledger:
             access = order.access(ledger, context, stage=STAGE_DRAWING, purpose=title, code=code, parents=behind)
             access = replace(access, images=ANY_NUMBER if prototypes else wanted.images)
-            paid = mechanisms.drawn(access, events, draw, device=device, codec=parts.codec, maps=parts.alignment)
+            paid = mechanisms.drawn(
+                access,
+                events,
+                draw,
+                device=device,
+                codec=parts.codec,
+                maps=parts.alignment,
+                partition=partition,
+            )
         draft.stands_on(paid)
         keep_samples(draft, paid.result, description)
     return draft.ref

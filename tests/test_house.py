@@ -40,7 +40,7 @@ FLOORS = [
         *("sfumato.adapters", "sfumato.training"),
         "sfumato.backbone",
         "sfumato.judge",
-        *("sfumato.alignment", "sfumato.covariances"),
+        *("sfumato.alignment", "sfumato.covariances", "sfumato.partition"),
         "sfumato.latents",
         "sfumato.formats",
         "sfumato.retrieval",

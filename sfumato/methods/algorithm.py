@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a list of methods and their settings needs no torch
     from sfumato.diffusion.objective import Corrupt, Randomness
     from sfumato.methods.parts import Parts
     from sfumato.methods.plan import Blueprint, Claim, Embedding, Evolution, Facts, Plan
+    from sfumato.partition import Partition
     from sfumato.privacy.accounting.events import AnyEvent
     from sfumato.privacy.auditing.played import Play, Played
 
@@ -79,6 +80,9 @@ class Algorithm(Generic[M]):
     finish: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Tensor] | None = None
     """From the points at which `draw_privately` ends to images, by public parts alone, where the plan keeps points as `prototypes`; None
     where it keeps images."""
+    partition: Callable[[SettingsOf[M], Parts], Partition | None] | None = None
+    """The cells of each class by which `draw_privately` takes records and wanted images in place of classes, by public images alone; None where
+    classes stay whole."""
     worst_case: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Played] | None = None
     """`draw_privately` played with stand-ins for the networks and the worst record in it or not, for an audit
     (`sfumato.privacy.auditing.games`)."""

@@ -9,7 +9,9 @@ Certificate: exact PLD over the steps and over the requested images. Beyond the 
 the division by p_t, which bounds a step's cost whatever p_t is; p_t is estimated from public images; deviations from the
 public network's prediction are averaged in place of images; an image is drawn from the records of its own class alone, so
 that a record pays for the images of one class. With `pay=class` the paid trajectories end with the window, at points that are
-kept: all that the public network makes of them is post-processing. Not covered, with `pay=image`: more images than requested.
+kept: all that the public network makes of them is post-processing. With `pay=cluster` a class consists of cells around centroids of public
+images, which share no record, so that one pays for the trajectories of its own cell; how many records a cell has is counted with noise, and
+nothing else depends on it. Not covered, with `pay=image`: more images than requested.
 """
 
 from __future__ import annotations
@@ -36,11 +38,12 @@ from sfumato.methods.plan import (
     Plan,
     Spend,
     calibrated,
+    noise_of_votes,
     refuse_infinite,
     shared_spends,
 )
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, SubsampledGaussian
 from sfumato.privacy.accounting.gdp import FAR_FROM_LIMIT, Closeness, checked_count, checked_delta, checked_rate
 
 if TYPE_CHECKING:  # to list settings takes neither torch nor numpy
@@ -49,6 +52,7 @@ if TYPE_CHECKING:  # to list settings takes neither torch nor numpy
 
     from sfumato.diffusion.objective import Draws, Randomness
     from sfumato.methods.parts import Parts
+    from sfumato.partition import Partition
     from sfumato.privacy.auditing.played import Played
 
 WHOLE = 100
@@ -141,13 +145,18 @@ class Method(MethodSection):
     """Largest distance between the mean and its centre; a longer one is cut to it, which costs nothing. None leaves it."""
     by_class: bool = True
     """Average records of the wanted class alone; otherwise, as in the paper, all records, and labels mean nothing."""
-    pay: Annotated[Literal["image", "class"], LATER] = "image"
-    """What the empirical steps are paid for: each image, as in the paper, or a few trajectories of each class, once, from whose ends the
-    public network then draws any number of images."""
+    pay: Annotated[Literal["image", "class", "cluster"], LATER] = "image"
+    """What the empirical steps are paid for: each image, as in the paper, or a few trajectories of each class, or of each cluster of its records,
+    once, from whose ends the public network then draws any number of images."""
     trajectories: Annotated[int, Field(ge=1), LATER] = 1
-    """Paid trajectories of each class with `pay=class`; each image branches from one of them."""
+    """Paid trajectories of each class with `pay=class`, or of each cluster with `pay=cluster`; each image branches from one of them."""
+    clusters: Annotated[int, Field(ge=2, le=256), LATER] = 4
+    """With `pay=cluster`: clusters of public images by k-means on what the denoiser sees; the records of a class are parted by the nearest of them."""
+    count_share: Annotated[float, Field(gt=0, lt=1), LATER] = 0.1
+    """With `pay=cluster`: the share of the target epsilon that the number of records of each cluster costs, by which images are shared out and
+    averages divided."""
     branch: Annotated[float | None, Field(ge=0, le=100), LATER, not_for(PROTOTYPES)] = None
-    """With `pay=class`: the share of the sampling, in percent, that an image goes back to from the end of a paid trajectory, by fresh noise,
+    """With paid trajectories: the share of the sampling, in percent, that an image goes back to from the end of a paid trajectory, by fresh noise,
     before the public network draws it; less varies more and keeps less. Null: nowhere back, so that only the noise of the steps that are
     left tells the images of a trajectory apart."""
 
@@ -285,12 +294,14 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
             "use method.by_class=true, or alignment.kind=none"
         )
     _check_payment(method)
-    steps, images, shared = empirical_steps(method), paying(settings, facts), shared_spends(settings)
+    steps, images = empirical_steps(method), paying(settings, facts)
+    shared = [*shared_spends(settings), *_counting_cells(settings)]
 
     def spends(noise: float, count: int = images) -> list[Spend]:
         """The steps at `noise` = expected / C, the reciprocal of a record's largest share of a mean."""
-        what = ("trajectory" if count == 1 else "trajectories") if method.pay == "class" else "images"
-        images_paid = f"{count} {what} of a class" if method.by_class else f"{count} {what}"
+        what = ("trajectory" if count == 1 else "trajectories") if method.pay != "image" else "images"
+        whose = "cluster" if method.pay == "cluster" else "class"
+        images_paid = f"{count} {what} of a {whose}" if method.by_class else f"{count} {what}"
         return shared + [
             Spend(
                 stage=STAGE_DRAWING,
@@ -305,14 +316,14 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     grid = Grid(**method.grid.model_dump(), sensitivity=2 * clip / _records(method, facts))
     terms = (method.sample_rate, method.percent, images, privacy.delta, method.single_step, grid, method.until)
     paper_claim = claim(*terms)
-    prototypes = method.trajectories * len(facts.classes) if method.pay == "class" else 0
+    prototypes = points_of_each(method) * len(facts.classes) if method.pay != "image" else 0
     evaluations, comparisons = _work(settings, facts, prototypes)
     covered = ANY_NUMBER if prototypes else settings.generation.images
     return Plan(
         method=method.name,
         facts=facts,
         prototypes=prototypes,
-        public_images=method.density == "public",
+        public_images=method.density == "public" or method.pay == "cluster",
         generation=settings.generation,
         evaluations=evaluations,
         comparisons=comparisons,
@@ -325,21 +336,38 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 def _check_payment(method: Method) -> None:
     """Refuse settings of paid trajectories where there are none, or that would branch from where no record has been seen."""
-    if method.pay == "image":
-        usual = type(method)()
-        if idle := [name for name in ("trajectories", "branch") if getattr(method, name) != getattr(usual, name)]:
-            value = getattr(method, idle[0])
+    usual, of_clusters = type(method)(), ("clusters", "count_share")
+    idle = ("trajectories", "branch", *of_clusters) if method.pay == "image" else ()
+    for name in idle if method.pay != "class" else of_clusters:
+        if (value := getattr(method, name)) != getattr(usual, name):
+            why = "each image pays for its own steps" if method.pay == "image" else "classes stay whole"
+            use = "cluster" if name in of_clusters else "class"
             raise BadInput(
-                f"method.{idle[0]}={value} means nothing where each image pays for its own steps (method.pay=image): use method.pay=class, or "
-                "leave it out"
+                f"method.{name}={value} means nothing where {why} (method.pay={method.pay}): use method.pay={use}, or leave it out"
             )
+    if method.pay == "image":
         return
     if not method.by_class:
         raise BadInput(
-            "method.by_class=false averages the records of all classes, so that method.pay=class would pay for the same trajectory under each "
+            f"method.by_class=false averages the records of all classes, so that method.pay={method.pay} would pay for the same trajectory under each "
             "name: use method.by_class=true, or method.pay=image"
         )
     branching(method)
+
+
+def _counting_cells(settings: SettingsOf[Method]) -> list[Spend]:
+    """The spend for the number of records of each cluster, where they pay: its share of the target epsilon."""
+    method, privacy = settings.method, settings.privacy
+    if method.pay != "cluster":
+        return []
+    noise = noise_of_votes(method.count_share * privacy.epsilon, privacy.delta, privacy.relation)
+    what = f"number of private records of each of {method.clusters} clusters of each class, with noise"
+    return [Spend(stage=STAGE_DRAWING, what=what, event=DiscreteHistogram(noise_multiplier=noise))]
+
+
+def points_of_each(method: Method) -> int:
+    """Points of each class that images branch from, where trajectories are paid for."""
+    return method.trajectories * (method.clusters if method.pay == "cluster" else 1)
 
 
 def branching(method: Method) -> tuple[int, int]:
@@ -374,20 +402,21 @@ def empirical_steps(method: Method) -> list[tuple[float, float]]:
 
 
 def paying(settings: SettingsOf[Method], facts: Facts) -> int:
-    """Number of paid trajectories that one record takes part in: those of its class, or the images of the largest one."""
+    """Number of paid trajectories that one record takes part in: those of its class or cluster, or the images of the largest class."""
     generation = settings.generation
-    if settings.method.pay == "class":
+    if settings.method.pay != "image":
         return settings.method.trajectories
     return most_of_one(generation, len(facts.classes)) if settings.method.by_class else generation.images
 
 
 def expected_terms(method: Method, facts: Facts) -> float:
-    """The divisor of a sum of terms: their expected number, from public counts."""
+    """The divisor of a sum of terms: their expected number, from public counts; with `pay=cluster` that of a cluster if all were equal."""
     return method.sample_rate * _records(method, facts)
 
 
 def _records(method: Method, facts: Facts) -> float:
-    return facts.records / len(facts.classes) if method.by_class else float(facts.records)
+    cells = method.clusters if method.pay == "cluster" else 1
+    return facts.records / (len(facts.classes) * cells) if method.by_class else float(facts.records)
 
 
 def _event(method: Method, noise_multiplier: float, images: int) -> Gaussian | SubsampledGaussian:
@@ -448,8 +477,8 @@ def _too_dear(
     paid, way = f"generation.images={settings.generation.images}", f"ask for at most {low} images"
     if method.by_class:
         way = f"ask for at most {_images_of(settings, facts, low)} images"
-    if method.pay == "class":
-        paid, way = f"method.trajectories={method.trajectories}", f"use at most {low} trajectories of a class"
+    if method.pay != "image":
+        paid, way = f"method.trajectories={method.trajectories}", f"use at most {low} trajectories of a {method.pay}"
     return (
         f"method.clip={method.clip:g} with {paid} would cost epsilon {epsilon:.4g}, above "
         f"privacy.epsilon={settings.privacy.epsilon:g}: {way}, or take method.clip={SHOWN * clip:.4g} or less, or "
@@ -461,14 +490,33 @@ def _too_dear(
 def draw_privately(
     settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`; with `pay=class` the points where its
-    empirical steps end, on a grid."""
+    """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`; with `pay=class` or `cluster` the points where its
+    empirical steps end, on a grid. With `pay=cluster` the labels of the records and y are cells, not classes."""
     walk = trajectory(settings, parts, private, y, source)
-    if settings.method.pay == "class":
+    if settings.method.pay != "image":
         *_, last = itertools.islice(walk, branching(settings.method)[0])
         return (last.end / POINT_GRID).round() * POINT_GRID
     *_, last = walk
     return last.end.clamp(-parts.schedule.limit, parts.schedule.limit)
+
+
+def partition(settings: SettingsOf[Method], parts: Parts) -> Partition | None:
+    """The clusters of each class with `pay=cluster`, by the public images as the denoiser sees them."""
+    from sfumato.methods.parts import planned
+    from sfumato.partition import partition_of
+
+    method = settings.method
+    if method.pay != "cluster":
+        return None
+    (event,) = (event for event in parts.paid if isinstance(event, DiscreteHistogram))
+    return partition_of(
+        planned(parts.images),
+        method.clusters,
+        classes=len(parts.facts.classes),
+        each=method.trajectories,
+        noise=event.noise_multiplier,
+        seed=settings.seed,
+    )
 
 
 @without_gradients
@@ -482,14 +530,14 @@ def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Gener
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, each from a point of its class, with fresh noise up to the level of
     `branch` and from there by the public network alone.
 
-    `parts.prototypes` holds `trajectories` points of each class, class by class. Nothing else of private records is used (post-processing).
+    `parts.prototypes` holds `points_of_each` of each class, class by class, those of clusters as often as their noisy counts say. Nothing else of private records is used (post-processing).
     """
     import torch
 
     from sfumato.diffusion.objective import normal
     from sfumato.methods.parts import planned
 
-    method, levels, each = settings.method, settings.method.grid.levels().tolist(), settings.method.trajectories
+    method, levels, each = settings.method, settings.method.grid.levels().tolist(), points_of_each(settings.method)
     end, begin = branching(method)
     points = planned(parts.prototypes)[y * each + torch.randint(each, y.shape, generator=generator, device=y.device)]
     x = points + math.sqrt(levels[begin] ** 2 - levels[end] ** 2) * normal(points, generator)
@@ -575,10 +623,14 @@ def _empirical(
 
     Many parameters: each is a tensor, or a number of one formula.
     """
+    import torch
+
     from sfumato.methods.parts import planned
     from sfumato.privacy.engine.kernel_mean import kernel_mean, log_kernel_density, log_peak
 
-    (x, y), expected = at, expected_terms(method, parts.facts)
+    (x, y), expected = at, torch.tensor(expected_terms(method, parts.facts), dtype=torch.float64)
+    if parts.cell_counts is not None:  # paid for: each record's share of the mean stays what it is
+        expected = method.sample_rate * parts.cell_counts.double().clamp(min=1)[y.cpu()]
     if method.density == "public":
         images = planned(parts.images)
         density = log_kernel_density(images[:: -(-len(images) // DENSITY_IMAGES)], x, sigma)
@@ -657,7 +709,8 @@ ALGORITHM = Algorithm(
     plan=plan,
     draw=draw,
     draw_privately=draw_privately,
-    keeps_points=lambda settings: settings.method.pay == "class",
+    keeps_points=lambda settings: settings.method.pay != "image",
     finish=finish,
+    partition=partition,
     worst_case=worst_case,
 )

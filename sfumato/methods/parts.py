@@ -57,6 +57,8 @@ class Parts:
     """Or all of them as heads on the public denoiser's features; INTERNAL."""
     paid: tuple[AnyEvent, ...] = ()
     """The events that a priced drawing has paid; its noise follows from them."""
+    cell_counts: Tensor | None = None
+    """int64 `[classes k]`, the noisy number of records of each cell of a partition, while a drawing pays."""
     prototypes: Tensor | None = None
     """`[n, c, h, w]`, images of a priced drawing, or points of its sampler, that `draw` starts from, equally many of each class, class by
     class."""

@@ -18,6 +18,7 @@ from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS, Codec
+from sfumato.partition import Partition
 from sfumato.privacy.accounting.events import (
     AnyEvent,
     DiscreteHistogram,
@@ -311,11 +312,12 @@ def unprotected(
 def drawn(
     access: Access,
     events: Sequence[AnyEvent],
-    draw: Callable[[Tensor, Tensor, Source], ImageSet],
+    draw: Callable[[Tensor, Tensor, Source, Tensor | None], ImageSet],
     *,
     device: torch.device,
     codec: Codec = PIXELS,
     maps: ClassMaps | None = None,
+    partition: Partition | None = None,
     source: Source | None = None,
 ) -> Paid[ImageSet]:
     """Images drawn by a sampler whose steps are the mechanism: its noise hides each record, and nothing else does.
@@ -324,11 +326,22 @@ def drawn(
     labels `[n]` to the images, with the noise of the source that it is given; how far one record moves a step is its
     method's to bound.
 
+    With a `partition` the labels are cells in place of classes, a record in one alone, by itself and by what is public. The first of the events then
+    is a histogram: how many records there are in each cell, with noise, is the last argument of `draw`, int64 `[cells]`, which has no other
+    way to a number of records; without one it is None.
+
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
-    with spending(access, events, insecure=source is not None, arithmetic=OF_SAMPLER) as visit:
+    arithmetic = f"{DISCRETE}; {OF_SAMPLER}" if partition else OF_SAMPLER
+    with spending(access, events, insecure=source is not None, arithmetic=arithmetic) as visit:
+        source, counts = source or system_source(), None
         x, y = encoded(visit.images, codec, maps, device)
-        images = draw(queries.finite(x), y, source or system_source())
+        x = queries.finite(x)
+        if partition:
+            (event,) = (one for one in events if isinstance(one, DiscreteHistogram))
+            y = partition.cells_of(x, y)
+            counts = queries.histogram(y, event, cells=partition.cells, source=source)
+        images = draw(x, y, source, counts)
         entries = visit.entries
     return Paid(images, entries, visit.payment)
 

@@ -42,9 +42,13 @@ def averages_of(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield Pick("method.longest", round(longest, 1), why)
     if latents:
         epsilon = target_epsilon(settings)
-        borne = min(MOST_TRAJECTORIES, epsilon * facts.records / len(facts.classes) / PRICE_OF_A_TRAJECTORY)
+        own, parted = averaging(settings), 1
+        if own and own.pay == "cluster":
+            parted = own.clusters
+        cells = len(facts.classes) * parted
+        borne = min(MOST_TRAJECTORIES, epsilon * facts.records / cells / PRICE_OF_A_TRAJECTORY)
         yield Pick("method.pay", "class", "any number of images branches from what is paid for once")
-        why = f"of each class of {facts.private}, at epsilon {epsilon:g}"
+        why = f"of each {'cluster' if parted > 1 else 'class'} of {facts.private}, at epsilon {epsilon:g}"
         yield Pick("method.trajectories", max(1, int(borne)), why)
 
 
@@ -64,4 +68,4 @@ def number_of(settings: Settings) -> Pick:
 def branches(settings: Settings) -> bool:
     """Whether any number of images branches from what is paid for."""
     own = averaging(settings)
-    return own is not None and own.pay == "class"
+    return own is not None and own.pay != "image"

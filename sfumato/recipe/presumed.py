@@ -42,6 +42,7 @@ class Averaging(Protocol):
     longest: float
     pay: str
     trajectories: int
+    clusters: int
 
 
 @runtime_checkable

@@ -36,8 +36,8 @@ def kernel_mean(
     x: Tensor,
     sigma: float,
     *,
-    clip: float,
-    expected: float,
+    clip: float | Tensor,
+    expected: float | Tensor,
     log_density: Tensor,
     centre: Tensor,
     labels: Tensor | None = None,
@@ -49,7 +49,7 @@ def kernel_mean(
     """The clipped kernel mean of `records` `[n, ...]` at `x` `[b, ...]` and noise level `sigma` > 0, as float32 `[b, ...]`.
 
     `log_density` `[b]` is log p_t(x) less the log of the kernel's peak (`log_peak`), `centre` `[b, ...]` is c. `expected` is the number
-    of terms that the sum is divided by. With `labels` `[n]` and `wanted` `[b]` only records of the wanted class count.
+    of terms that the sum is divided by; it and `clip` may be numbers of each image, `[b]`. With `labels` `[n]` and `wanted` `[b]` only records of the wanted class count.
     Each image draws a Poisson sample of its own with probability `sample_rate`. What is added to c is brought to a norm
     of at most `longest`: a projection, by which no two sums come to lie further apart.
 
@@ -58,19 +58,21 @@ def kernel_mean(
     if (labels is None) != (wanted is None):
         raise ValueError("labels and wanted go together: give both or none")
     flat, middle = x.flatten(1).double(), centre.flatten(1).double()
+    log_clip, divisor = (torch.as_tensor(n, device=x.device).double().view(-1, 1) for n in (clip, expected))
+    log_clip = log_clip.log()
     total = torch.zeros_like(flat)
     for start in range(0, len(records), BLOCK):
         block = records[start : start + BLOCK].flatten(1).double()
         log_weight = -squared_distances(flat, block) / (2 * sigma**2) - log_density.double()[:, None]
         sizes = middle.square().sum(1, keepdim=True) + block.square().sum(1)
         norm = (squared_distances(middle, block) + ROUNDING * sizes + LEAST).sqrt()
-        weight = torch.minimum(log_weight, math.log(clip) - norm.log()).exp()
+        weight = torch.minimum(log_weight, log_clip - norm.log()).exp()
         if labels is not None and wanted is not None:
             weight = weight * (wanted[:, None] == labels[start : start + BLOCK])
         if sample_rate < 1:
             weight = weight * source.coins(weight.shape, sample_rate).to(weight.device)
         total += weight @ block - weight.sum(1, keepdim=True) * middle
-    moved = total / expected
+    moved = total / divisor
     length = moved.norm(dim=1, keepdim=True).clamp(min=longest) / longest if math.isfinite(longest) else 1.0
     return (middle + moved / length).float().view_as(x)
 

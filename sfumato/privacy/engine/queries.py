@@ -31,7 +31,12 @@ Note = Callable[[Tensor, Tensor], None]
 def counted(images: ImageSet, event: DiscreteHistogram, *, classes: int, source: Source) -> Tensor:
     """The number of records, or groups, of each class with noise, int64 `[classes]`."""
     voters = one_of_each(images, source)
-    counts = torch.bincount(torch.as_tensor(voters.labels), minlength=classes)
+    return histogram(torch.as_tensor(voters.labels), event, cells=classes, source=source)
+
+
+def histogram(places: Tensor, event: DiscreteHistogram, *, cells: int, source: Source) -> Tensor:
+    """How many of `places` `[n]`, one for each record or group, are each of `cells`, with noise, int64 `[cells]`."""
+    counts = torch.bincount(places.cpu(), minlength=cells)
     return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
 
 
@@ -54,8 +59,7 @@ def voted(
     parts = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
     chosen = torch.cat([ballot(part.to(device), of.to(device)).cpu() for part, of in parts])
     rows = y if classes > 1 else torch.zeros_like(y)
-    counts = torch.bincount(rows * options + chosen, minlength=classes * options).view(classes, options)
-    return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
+    return histogram(rows * options + chosen, event, cells=classes * options, source=source).view(classes, options)
 
 
 def learnt_head(

@@ -34,6 +34,7 @@ from sfumato.methods.plan import (
     Plan,
 )
 from sfumato.networks.build import build
+from sfumato.partition import Partition
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.accounting.events import MomentEvents
 from sfumato.privacy.door import Access
@@ -224,13 +225,20 @@ class World:
         parts = replace(parts, paid=self.plan.events(STAGE_DRAWING))
         images = self.plan.prototypes or self.plan.generation.images
         finish = self.method.finish if self.plan.prototypes else None
-        return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU, finish=finish)
+        how = {"finish": finish, "partition": self.partition(parts)}
+        return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU, **how)
+
+    def partition(self, parts: Parts) -> Partition | None:
+        """The cells of the private classes, where the drawing has some."""
+        parts = replace(parts, paid=self.plan.events(STAGE_DRAWING))
+        return self.method.partition and self.method.partition(self.settings, parts)
 
     def draw_privately(self, access: Access, parts: Parts, **others) -> tuple[ImageSet, dict[int, str]]:
         """Images by the sampler that pays for them."""
         access = replace(access, images=self.plan.generation.images)
         events = self.plan.events(STAGE_DRAWING)
-        paid = drawn(access, events, self.drawing(parts), device=CPU, codec=parts.codec, maps=parts.alignment, **others)
+        how = {"device": CPU, "codec": parts.codec, "maps": parts.alignment, "partition": self.partition(parts)}
+        paid = drawn(access, events, self.drawing(parts), **how, **others)
         return paid.result, dict(paid.entries)
 
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:

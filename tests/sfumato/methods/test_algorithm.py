@@ -86,6 +86,7 @@ def test_a_method_is_a_frozen_value_and_what_it_does_not_name_it_cannot_do(late_
         "embeds",
         "evolves",
         "keeps_points",
+        "partition",
         "walk",
         "query",
         "resume",

@@ -89,7 +89,7 @@ def tune(access, corrupt=corrupt, event=STEPS, **others):
 
 
 def sample(access, corrupt=None, event=Gaussian(noise_multiplier=2.0, count=3), **others):
-    def draw(x, y, source):
+    def draw(x, y, source, counts):
         noise = source.normal((3, *x.shape[1:]))
         return ImageSet(to_pixels(x.mean(0) + noise), torch.arange(3).numpy(), tuple("0123456789"))
 
@@ -467,7 +467,7 @@ def test_an_injected_source_and_a_comparison_keep_noised_copies_inside(ledger):
 def test_a_drawing_sees_the_records_as_the_denoiser_does_and_the_systems_noise(ledger):
     seen = []
 
-    def draw(x, y, source):
+    def draw(x, y, source, counts):
         seen.append((tuple(x.shape), len(y), source.words(4).tolist()))
         return ImageSet(to_pixels(x[:2]), y[:2].numpy(), tuple("0123456789"))
 
