@@ -58,9 +58,10 @@ class Partition:
 
 
 def partition_of(images: Tensor, count: int, *, classes: int, each: int, noise: float, seed: int) -> Partition:
-    """The partition of each of `classes` into `count` cells by public images, or latents, `[n, ...]`; `BadInput` where these are fewer."""
-    if count > len(images):
+    """The partition of each of `classes` into `count` cells by public images, or latents, `[n, ...]`; `BadInput` where fewer of these differ."""
+    points = images.flatten(1).cpu()
+    if count > (different := len(points.unique(dim=0))):
         raise BadInput(
-            f"method.clusters={count} is more than the {len(images)} public images that they are clusters of: use fewer, or more public images"
+            f"method.clusters={count} is more than the {different} different public images that they are clusters of: use fewer, or more public images"
         )
-    return Partition(centroids_of(images.flatten(1).cpu(), count, seed), classes, each, noise)
+    return Partition(centroids_of(points, count, seed), classes, each, noise)
