@@ -13,7 +13,7 @@ from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.reports.papers import PICTURES, LineResult, RowResult, page, save_result
 from artifacts.store import write_text
 from sfumato.image_folder import png_of
-from sfumato.inventory import SECONDS, Line, PaperRow, Size, papers
+from sfumato.inventory import SECONDS, Line, PaperRow, Size, Stops, papers
 from tasks.planning import PlannedRun, Wishes
 from tasks.runtime.environment import CHECKOUT, now
 from tasks.runtime.machine import commit, machine_facts
@@ -132,16 +132,35 @@ def _measured(plan: RowPlan, number: int, outputs: Outputs, *, go_on: bool) -> L
 
 
 def _draw(row: PaperRow, record: RunRecord, to: Path) -> None:
-    """The picture of a run that a row wants: its samples, or continuations, which cost nothing more."""
+    """The picture of a run that a row wants: its samples, continuations, which cost nothing more, or a look at where sampling stops."""
     if row.pictures == "samples":
         with Image.open(record.samples) as samples:
             to.write_bytes(png_of(samples))
+        return
+    if row.stops:
+        to.write_bytes(png_of(_stopped(record, row.stops)))
         return
     from sfumato.continuations import continued
     from tasks.more_images import model_of
 
     shown = continued(model_of(record), CONTINUED * EACH, EACH, seed=record.settings["seed"])
     to.write_bytes(png_of(shown.picture()))
+
+
+def _stopped(record: RunRecord, stops: Stops) -> Image.Image:
+    """Sampling by the private records themselves and by the run's network. Not private; the inventory names public sets alone."""
+    from flows.audit import audited_settings
+    from flows.private_half import terms
+    from sfumato.preflight import private_set
+    from tasks.checks import check_private
+    from tasks.runtime.artifact import RunContext
+    from tasks.stopped_sampling import stopped_sampling
+    from tasks.terms import Order
+
+    settings, context = audited_settings(record, []), RunContext(run=record.run, parents=record.tracking)
+    order = Order(private=private_set(settings), terms=terms(record.plan, comparison=True), machine=settings.machine)
+    order = order.model_copy(update={"private": check_private(order, context)})
+    return stopped_sampling(record, settings, order, context, stops)
 
 
 def score_of(record: RunRecord, name: str) -> float | None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from sfumato.edm_levels import Levels
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import ENDING, known, names
@@ -113,6 +114,21 @@ class Line(Section):
         return tuple(change.replace(DATA_FOLDER, folder) for change in self.changes)
 
 
+class Stops(Section):
+    """Where sampling stops, in a picture of images denoised by averages of the records beside those of a network that learnt from them."""
+
+    grid: Levels = Levels()
+    """Noise levels that sampling passes."""
+    at: tuple[float, ...]
+    """The noise levels at which it stops, each the nearest one of the grid."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Their places in the levels of the grid, of which the first, where sampling begins, is none."""
+        levels = self.grid.levels()[1:-1]
+        return tuple(int(abs(levels - level).argmin()) + 1 for level in self.at)
+
+
 class PaperRow(Section):
     """A table or a figure."""
 
@@ -128,8 +144,9 @@ class PaperRow(Section):
     """For two cores."""
     full: tuple[Line, ...] = ()
     """For a GPU."""
-    pictures: Literal["none", "samples", "continuations"] = "none"
-    """What the page shows of each of its runs: samples, or several continuations of a few noised queries."""
+    pictures: Literal["none", "samples", "continuations", "stops"] = "none"
+    """What the page shows of each of its runs: samples, several continuations of a few noised queries, or where sampling is at `stops`."""
+    stops: Stops | None = None
     lacking: str = ""
     """Why it, or the rest of it, cannot be had here, or which part of the program is missing."""
 
@@ -137,6 +154,8 @@ class PaperRow(Section):
     def _had_or_not(self) -> Self:
         if not (self.small or self.full or self.lacking):
             raise ValueError(f"{self.place} has neither a recipe nor a reason why it has none")
+        if (self.pictures == "stops") != (self.stops is not None):
+            raise ValueError(f"{self.place} needs pictures: stops together with the noise levels of stops")
         return self
 
     def recipe(self, size: Size) -> tuple[Line, ...]:

@@ -213,7 +213,7 @@ def play(
         played = AGAINST_SAMPLER
         if queries := query_games.queries_of(
             queried.get(STAGE_COUNTS, ()),
-            tuple(event for name in VOTED for event in queried.get(name, ())),
+            (*(event for name in VOTED for event in queried.get(name, ())), *drawing),
             queried.get(STAGE_MOMENTS, ()),
             queried.get(STAGE_JUDGE, ()),
             paid.judge,

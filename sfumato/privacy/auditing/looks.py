@@ -1,7 +1,8 @@
 """Accesses without noise: images are scored against private ones. All results are INTERNAL and may not leave."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from sfumato.alignment import ClassMaps, aligned
 from sfumato.backbone import Backbone
 from sfumato.config import Evaluation
-from sfumato.diffusion.objective import Corrupt
+from sfumato.diffusion.edm import clean_image, noisy_step
+from sfumato.diffusion.objective import Corrupt, normal
+from sfumato.diffusion.samplers import NoisePredictor
+from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.evaluation import extractors, scores, two_samples
 from sfumato.evaluation.attack_results import CopyCheck, Membership
 from sfumato.evaluation.classifier import default_steps
@@ -27,6 +31,7 @@ from sfumato.privacy.auditing.canaries import Canaries
 from sfumato.privacy.auditing.data_profile import DataProfile, profile_of
 from sfumato.privacy.auditing.findings import Bound
 from sfumato.privacy.door import Access, inspecting, looking
+from sfumato.privacy.engine.kernel_mean import squared_distances
 from sfumato.progress import Progress, in_percent, parts_of, silent
 from sfumato.sources import Inspection
 
@@ -226,6 +231,56 @@ def profiled(
     with inspecting(access, public=learnt_from, whole=whole, progress=progress) as seen:
         profile = profile_of(access.private.name, seen.inspection, public, progress=progress)
         return profile.model_copy(update={"unfit": seen.unfit, "copied": seen.copied}), seen.entries
+
+
+def stopped(
+    access: Access,
+    network: NoisePredictor,
+    schedule: NoiseSchedule,
+    levels: Sequence[float],
+    stops: Collection[int],
+    *,
+    classes: int,
+    seed: int,
+    device: torch.device,
+    codec: Codec = PIXELS,
+) -> tuple[np.ndarray, dict[str, str]]:
+    """An image of each class where sampling along the noise `levels` is at the places `stops`, uint8 `[stops, 2, classes, c, h, w]`: by the mean of the
+    private records of the class, weighted by their likelihoods, and by `network`, from the same noise. Also the entry of the look.
+
+    Nothing bounds or hides a record here: late images are records (Anonymous 2025, Figure 7).
+
+    Many parameters: two samplers, and the one look that serves both.
+    """
+    with looking(access, "train") as train:
+        records, labels = codec.encode(to_unit(train.images.pixels).to(device)), torch.as_tensor(train.images.labels)
+        y = torch.arange(classes, device=device)
+
+        def empirical(x: Tensor, sigma: float) -> Tensor:
+            return torch.cat(
+                [_posterior_mean(records[labels == label], x[label, None], sigma) for label in range(classes)]
+            )
+
+        def neural(x: Tensor, sigma: float) -> Tensor:
+            return clean_image(schedule, network, x, y, sigma)
+
+        shown = []
+        for denoise in (empirical, neural):
+            generator = torch.Generator(device).manual_seed(seed)
+            x = levels[0] * normal(records.new_empty(classes, *records.shape[1:]), generator)
+            for place, (sigma, after) in enumerate(itertools.pairwise(levels), 1):
+                x = noisy_step(x, denoise(x, sigma), sigma, after, generator)
+                if place in stops:
+                    shown.append(to_pixels(codec.decode(x)))
+        return np.stack(shown).reshape(2, len(stops), classes, *shown[0].shape[1:]).swapaxes(0, 1), train.entries
+
+
+def _posterior_mean(records: Tensor, x: Tensor, sigma: float) -> Tensor:
+    """E[record | x] of records `[n, ...]`, all as likely before, at x `[b, ...]`; x where there is none."""
+    if not len(records):
+        return x
+    weights = (-squared_distances(x.flatten(1).double(), records.flatten(1).double()) / (2 * sigma**2)).softmax(1)
+    return (weights @ records.flatten(1).double()).to(x).view_as(x)
 
 
 class _BothParts(NamedTuple):
