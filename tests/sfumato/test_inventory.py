@@ -5,9 +5,10 @@ import inspect
 import pytest
 
 from sfumato import inventory
+from sfumato.edm_levels import Levels
 from sfumato.errors import BadInput
 from sfumato.evaluation.scores import Scores
-from sfumato.inventory import DATA_FOLDER, SECONDS, Formula, Line, all_rows, chosen, papers, parsed
+from sfumato.inventory import DATA_FOLDER, SECONDS, Formula, Line, Stops, all_rows, chosen, papers, parsed
 from sfumato.methods import METHODS
 from sfumato.methods.empirical_denoiser import Grid, window
 from sfumato.settings import resolve
@@ -186,12 +187,22 @@ def test_a_formula_of_no_public_function_is_refused():
             "",
             "neither a recipe nor a reason",
         ),
+        ("shows:", "pictures: stops, shows:", "needs pictures: stops together with the noise levels of stops"),
+        ("shows:", "stops: {at: [0.5]}, shows:", "needs pictures: stops together with the noise levels of stops"),
     ],
 )
 def test_a_mistake_in_a_file_names_its_place(before, after, words):
     assert parsed(WRITTEN, "x").rows["table-1"].place == "Table 1"
     with pytest.raises(BadInput, match=words):
         parsed(WRITTEN.replace(before, after), "x")
+
+
+def test_sampling_stops_at_the_nearest_levels_of_its_grid():
+    stops = Stops(grid=Levels(N=50), at=(0.5, 0.09, 0.05, 1e-9, 1e9))
+    reached = stops.grid.levels()[list(stops.places)]
+    assert reached[:3] == pytest.approx([0.5, 0.09, 0.05], rel=0.1)
+    assert stops.places[3:] == (49, 1), "neither before the first step nor at the end"
+    assert ROWS["empirical-denoiser-figure-7"].stops.places == stops.places[:3]
 
 
 def test_a_person_names_papers_and_rows():

@@ -8,6 +8,7 @@ import torch
 
 from sfumato.config import Evaluation, Schedule
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.edm_levels import Levels
 from sfumato.errors import BadInput
 from sfumato.evaluation import scores
 from sfumato.evaluation.classifier import default_steps
@@ -15,7 +16,7 @@ from sfumato.evaluation.extractors import FeatureReader
 from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, Models, attack_times
 from sfumato.images import ImageSet, to_unit
 from sfumato.privacy import door
-from sfumato.privacy.auditing.looks import ATTACKED, CEILING, REAL, attacked, copied, judged, tensors
+from sfumato.privacy.auditing.looks import ATTACKED, CEILING, REAL, attacked, copied, judged, stopped, tensors
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger.ledger import Ledger
 from tests.spends import KEYS
@@ -227,3 +228,25 @@ def test_the_copy_check_looks_twice_and_shows_the_pairs(ledger):
     assert len(result.to_train) == len(result.to_test) == 41
     assert result.entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
     assert all("look for copies" in entry.body["reason"] for entry in ledger.entries())
+
+
+def test_sampling_by_the_records_ends_in_records_and_stops_earlier_in_noise(ledger):
+    """One look; each class ends at one of its own records, and the network, which here predicts no noise at all, does not."""
+    train, levels = door.read(DIGITS, "train"), Levels(N=50).levels().tolist()
+    schedule = make_schedule(Schedule(timesteps=50))
+
+    def silent(x, t, y):
+        return torch.zeros_like(x)
+
+    def picture(at):
+        return stopped(access_to(ledger), silent, schedule, levels, at, classes=10, seed=3, device=torch.device("cpu"))
+
+    shown, entries = picture((32, 50))
+    assert shown.shape == (2, 2, 10, 1, 8, 8) and shown.dtype == np.uint8
+    ends = shown[1, 0].astype(int)
+    for label, end in enumerate(ends):
+        own = train.pixels[train.labels == label].astype(int)
+        assert abs(own - end).max((1, 2, 3)).min() <= 1
+    assert abs(shown[0, 0].astype(int) - ends).mean() > 20 < abs(shown[1, 1].astype(int) - ends).mean()
+    assert np.array_equal(picture((50,))[0][0], shown[1]), "the same seed, wherever else it stops"
+    assert len(entries) == 1 and set(entries.values()) == {"INTERNAL"}
