@@ -91,6 +91,17 @@ def lognormal_law(levels: np.ndarray, mean: float, spread: float) -> Tensor:
     return law / law.sum()
 
 
+def mixture_law(timesteps: int, bounds: Sequence[int], shares: Sequence[float]) -> Tensor:
+    """The probability of each time, float64 `[timesteps]`, by a mixture of uniform laws (Ghalebikesabi et al. 2023, "modified timestep sampling").
+
+    The times above `bounds[i]` up to `bounds[i + 1]`, rising from 0 to `timesteps` at most, share `shares[i]` of the sum evenly; all others have 0.
+    """
+    law = torch.zeros(timesteps, dtype=torch.float64)
+    for above, last, share in zip(bounds, bounds[1:], shares, strict=False):
+        law[above:last] = share / (last - above)
+    return law / law.sum()
+
+
 def training_times(
     schedule: NoiseSchedule, count: int, low: int, high: int, generator: torch.Generator, device: torch.device
 ) -> Tensor:

@@ -3,17 +3,22 @@
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
 times, K noised copies per record averaged before clipping. The trained parameters are a setting (`fine_tuning.trainable`,
 `fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method; the EDM form in which
-Dockhorn et al. denoise is one of schedule, network and solver, and so of every method (`schedule.kind`, `network.prediction`, `generation.solver`). Votes for public classes, from
+Dockhorn et al. denoise is one of schedule, network and solver, and so of every method (`schedule.kind`, `network.prediction`, `generation.solver`). Of Ghalebikesabi et al. are
+the augmentation of a record's copies and the times that private steps draw (`mirror`, `shift`, `times`). Votes for public classes, from
 whose rows the private ones then start, are an option beyond the papers: the control for any method that takes them. Certificate: PLD.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from sfumato.config import LATER, MethodSection, SettingsOf
+from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends, tuning_spends
 from sfumato.methods.sampling import draw, network_evaluations, walk
@@ -37,7 +42,7 @@ nothing here. Exchanging a record instead of adding or removing one costs more, 
 
 
 class Method(MethodSection):
-    """Plain DP-SGD has no settings of its own but votes, which no paper takes with it."""
+    """What a record's noised copies are, after Ghalebikesabi et al. 2023, and votes, which no paper takes with plain DP-SGD."""
 
     name: Literal["dp-sgd"] = "dp-sgd"
     """DP-SGD on all diffusion times."""
@@ -47,6 +52,27 @@ class Method(MethodSection):
     """Noise on each count of the votes, in records."""
     distinct: Annotated[bool, LATER] = False
     """Give each private class a public class of its own, by the assignment with the most votes. It reads the noisy votes alone."""
+    mirror: Annotated[bool, LATER] = False
+    """Mirrors each of a record's `fine_tuning.draws` noised copies left to right or not, as a coin falls; at no cost, since copies are averaged before
+    clipping. Right for photographs, wrong for characters and for bodies. In pixels alone."""
+    shift: Annotated[int, Field(ge=0), LATER] = 0
+    """Shifts each of these copies by up to so many pixels across and down, as random crops do; the picture's mirror image moves in. In pixels alone."""
+    times: Annotated[tuple[Annotated[int, Field(ge=0)], ...], LATER] = ()
+    """Rising times between 0 and T for a mixture of uniform laws from which private steps draw theirs, such as `[0,30,600,800]`: above the first of two
+    neighbours up to the second. Public training keeps `schedule.law`. Empty: private steps do too."""
+    time_shares: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], LATER] = ()
+    """How often each of those spans is drawn, such as `[0.05,0.9,0.05]`; only the proportions count."""
+
+    @model_validator(mode="after")
+    def _spans(self) -> Self:
+        """Spans have a share each, and rise."""
+        if len(self.times) != (len(self.time_shares) + 1 if self.time_shares else 0):
+            raise PydanticCustomError(
+                "times", "method.times must have one time more than method.time_shares has shares, or both be empty"
+            )
+        if any(above >= last for above, last in pairwise(self.times)):
+            raise PydanticCustomError("times", "method.times must rise")
+        return self
 
 
 def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float) -> Claim:
@@ -58,6 +84,7 @@ def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float)
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
     tuning, privacy = settings.fine_tuning, settings.privacy
+    _refuse_copies(settings, facts)
     shared = shared_spends(settings)
     votes, ask = voting(settings.method, settings, facts, time=0)
 
@@ -80,15 +107,46 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     )
 
 
+def _refuse_copies(settings: SettingsOf[Method], facts: Facts) -> None:
+    """`BadInput` for an augmentation of what is no picture, a shift out of it, or times that there are not."""
+    method, horizon, side = settings.method, settings.schedule.timesteps, min(facts.shape[1:])
+    for name, value, off in (("mirror", str(method.mirror).lower(), "false"), ("shift", str(method.shift), "0")):
+        for section, kind in (("latent", settings.latent.kind), ("alignment", settings.alignment.kind)):
+            if value != off and kind != "none":
+                raise BadInput(
+                    f"method.{name}={value} changes pictures, and {section}.kind={kind} trains on what they become: use method.{name}={off}, or "
+                    f"{section}.kind=none"
+                )
+    if method.shift >= side:
+        raise BadInput(
+            f"method.shift={method.shift} takes images of {side} pixels out of sight: use at most {side - 1}"
+        )
+    if method.times and method.times[-1] > horizon:
+        raise BadInput(
+            f"method.times ends at {method.times[-1]}, and there are {horizon} times: raise schedule.timesteps, or use at most that"
+        )
+
+
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
-    """Plain denoising on all times 1..T."""
-    from sfumato.diffusion.objective import denoising_examples
+    """Plain denoising of K copies of each record, each augmented and noised by itself, on all times 1..T or on those that `times` draws."""
+    from sfumato.diffusion.augmentation import augmented
+    from sfumato.diffusion.objective import denoising_examples, repeat_records
+    from sfumato.diffusion.schedule import mixture_law
+
+    method, draws, horizon, schedule = (
+        settings.method,
+        settings.fine_tuning.draws,
+        settings.schedule.timesteps,
+        parts.schedule,
+    )
+    if method.times:
+        schedule = replace(schedule, law=mixture_law(horizon, method.times, method.time_shares))
 
     def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
-        horizon = settings.schedule.timesteps
-        return denoising_examples(
-            parts.schedule, x, y, draws=settings.fine_tuning.draws, low=1, high=horizon, generator=generator
-        )
+        copies, labels = repeat_records(x, y, draws)
+        shown = augmented(copies, mirror=method.mirror, shift=method.shift, generator=generator)
+        single = denoising_examples(schedule, shown, labels, draws=1, low=1, high=horizon, generator=generator)
+        return single.map(lambda field: field[:, 0].unflatten(0, (-1, draws)))
 
     return examples
 

@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from sfumato.config import Schedule
-from sfumato.diffusion.schedule import add_noise, make_schedule, predicted_image, time_grid, training_times
+from sfumato.diffusion.schedule import add_noise, make_schedule, mixture_law, predicted_image, time_grid, training_times
 
 
 def product(betas):
@@ -161,6 +162,25 @@ def test_without_a_law_times_are_uniform_and_those_of_earlier_versions():
     assert schedule.law is None
     drawn = training_times(schedule, 50, 3, 900, torch.Generator().manual_seed(4), torch.device("cpu"))
     assert torch.equal(drawn, torch.randint(3, 901, (50,), generator=torch.Generator().manual_seed(4)))
+
+
+def test_a_mixture_draws_each_span_by_its_share_and_evenly_within():
+    """The mixture of Ghalebikesabi et al. 2023 for CIFAR-10, in a histogram."""
+    law = mixture_law(1000, (0, 30, 600, 800), (0.05, 0.9, 0.05))
+    assert law.tolist() == pytest.approx([0.05 / 30] * 30 + [0.9 / 570] * 570 + [0.05 / 200] * 200 + [0] * 200)
+    schedule, many = replace(make_schedule(Schedule()), law=law), 300_000
+    t = training_times(schedule, many, 1, 1000, torch.Generator().manual_seed(0), torch.device("cpu"))
+    drawn = torch.bincount(t, minlength=1001)[1:].double()
+    expected = many * law[:800]
+    chi = float(((drawn[:800] - expected).square() / expected).sum())
+    assert abs(chi - 799) < 5 * (2 * 799) ** 0.5 and int(t.max()) == 800 and int(t.min()) == 1
+    for above, last, share in ((0, 30, 0.05), (30, 600, 0.9), (600, 800, 0.05)):
+        assert float(drawn[above:last].sum()) / many == pytest.approx(share, abs=0.003)
+
+
+def test_of_shares_the_proportions_count():
+    assert torch.equal(mixture_law(9, (2, 4, 9), (1, 3)), mixture_law(9, (2, 4, 9), (0.25, 0.75)))
+    assert mixture_law(4, (0, 4), (7,)).tolist() == [0.25] * 4
 
 
 def test_noise_levels_that_fall_are_refused():
