@@ -174,7 +174,8 @@ def _clipped(settings: Settings, plan: Plan, model: nn.Module, shape: Shape, pro
     draws = tuning.draws * (tuning.images_per_group if plan.facts.unit else 1)
 
     def step(images: int) -> None:
-        examples = examples_of(schedule, max(1, images // draws), shape, draws)
+        copies = min(draws, images)  # of a record with more, as many as there is room for
+        examples = examples_of(schedule, images // copies, shape, copies)
         clipped_sum(
             tuned, trainable, examples, clip=tuning.clip, chunk=settings.machine.physical_batch, rule=tuning.clipping
         )

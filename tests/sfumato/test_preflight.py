@@ -556,3 +556,22 @@ def test_private_training_from_random_weights_is_warned_of():
     assert line.startswith("pretraining.steps=0: the denoiser learns from private records alone")
     for method in ("dppm", "moments", "dp-merf"):
         assert not any("pretraining" in line for line in settle(method=method)[2]), method
+
+
+def test_a_wide_network_is_validated_by_a_narrow_one_of_its_layers_until_it_trains(monkeypatch):
+    """With all its channels a U-Net of 86 million parameters took minutes and 15 GB to plan."""
+    seen = []
+
+    def survey(model, trainable, shape):
+        seen.append((sum(weights.numel() for weights in model.parameters()), shape))
+
+    monkeypatch.setattr("sfumato.preflight.survey", survey)
+    unet = ("network.kind=unet", "network.attention=[4]", "network.blocks=1")
+    for width in (24, 32, 512):
+        settle(*unet, f"network.width={width}")
+    assert {shape for _, shape in seen} == {(1, 8, 8)}
+    counts = [count for count, _ in seen]
+    assert len(counts) == 2 and counts[0] < counts[1], "the widest has the layers of one that was validated"
+    assert "fine_tuning.rank=2 finds no linear layer" in refusal(
+        *unet, "network.width=512", "fine_tuning.rank=2", "fine_tuning.trainable=[rows]", method="dp-sgd"
+    )
