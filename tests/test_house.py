@@ -22,7 +22,7 @@ LONGEST_FILE = 750
 
 FLOORS = [
     {"sfumato.errors", "sfumato.marks", "sfumato.progress", "sfumato.resuming", "sfumato.verify_card"},
-    {"sfumato.config", "sfumato.data_settings", "sfumato.edm_levels", "sfumato.section"},
+    {"sfumato.config", "sfumato.data_settings", "sfumato.edm_levels", "sfumato.network_settings", "sfumato.section"},
     {
         "sfumato.diffusion",
         "sfumato.networks",

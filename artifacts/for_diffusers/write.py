@@ -44,6 +44,11 @@ OF_NETWORK = (
     "condition",
     "patch",
     "heads",
+    "attention_heads",
+    "head_channels",
+    "transformer",
+    "class_input",
+    "embedding",
     "prediction",
     "sigma_data",
 )

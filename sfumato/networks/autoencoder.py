@@ -18,8 +18,9 @@ from torch.nn import functional as F
 from sfumato.config import Latent
 from sfumato.errors import BadInput
 from sfumato.networks import diffusers_models
+from sfumato.networks.attention import Attention
 from sfumato.networks.diffusers_models import DiffusersAutoencoder
-from sfumato.networks.unet import Attention, norm
+from sfumato.networks.layers import norm
 
 LOG_VARIANCE = (-30.0, 20.0)
 """Range of the posterior's log variances; their exponentials stay finite."""

@@ -77,6 +77,10 @@ def _unet(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Mo
         blocks=settings.blocks,
         attention=settings.attention,
         condition=settings.condition,
+        heads=settings.attention_heads,
+        head_channels=settings.head_channels,
+        transformer=settings.transformer,
+        embedding=(settings.embedding or settings.condition) if settings.class_input == "cross_attention" else 0,
     )
 
 

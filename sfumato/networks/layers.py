@@ -1,4 +1,4 @@
-"""Parts that both denoisers share: time features, class rows, feature-wise modulation."""
+"""Parts that several denoisers share: normalisation, time features, class rows, feature-wise modulation."""
 
 import math
 
@@ -11,6 +11,15 @@ from sfumato.config import ParameterGroup
 TIME_PERIOD = 10_000.0
 """Longest period of the sinusoidal time features (Vaswani et al. 2017, section 3.5)."""
 
+GROUPS = 8
+"""Largest number of groups of a normalisation; fewer where the channels do not divide."""
+
+
+def norm(channels: int) -> nn.GroupNorm:
+    """Group normalisation with as many groups (at most `GROUPS`) as divide the channels."""
+    groups = next(g for g in range(min(GROUPS, channels), 0, -1) if channels % g == 0)
+    return nn.GroupNorm(groups, channels)
+
 
 def time_features(t: Tensor, width: int) -> Tensor:
     """Sines and cosines of times `t` `[b]` at `width / 2` frequencies: `[b, width]`."""
@@ -21,18 +30,25 @@ def time_features(t: Tensor, width: int) -> Tensor:
 
 
 class Condition(nn.Module):
-    """Time and class as one vector `[b, width]`: a small network on the time, plus one learnt row per class."""
+    """Time and class as one vector `[b, width]`: a small network on the time, plus one learnt row per class.
 
-    def __init__(self, classes: int, width: int):
+    With an `embedding` the rows have that length, the vector carries the time alone, and `token` gives the rows.
+    """
+
+    def __init__(self, classes: int, width: int, embedding: int = 0):
         super().__init__()
-        self.width = width
+        self.width, self.apart = width, embedding > 0
         self.time = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
-        self.rows = nn.Embedding(classes, width)
+        self.rows = nn.Embedding(classes, embedding or width)
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
         """Times t `[b]` and classes y `[b]` as `[b, width]`; negative classes read the null row, the mean of all rows."""
-        table = self.rows.weight
-        return self.time(time_features(t, self.width).to(table.dtype)) + rows_of(table, y)
+        time: Tensor = self.time(time_features(t, self.width).to(self.rows.weight.dtype))
+        return time if self.apart else time + self.token(y)
+
+    def token(self, y: Tensor) -> Tensor:
+        """The rows of classes y `[b]`, `[b, embedding or width]`; of negative ones the null row."""
+        return rows_of(self.rows.weight, y)
 
 
 def rows_of(table: Tensor, y: Tensor) -> Tensor:

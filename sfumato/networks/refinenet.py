@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.errors import BadInput
-from sfumato.networks.layers import Condition, Conditioned
+from sfumato.networks.layers import Condition, Conditioned, norm
 from sfumato.networks.prediction import NoisePrediction, Prediction
-from sfumato.networks.unet import ResBlock, norm
+from sfumato.networks.unet import ResBlock
 
 POOL, POOLINGS = 5, 2
 """Side of a window, and number of windows one after the other, in a chain of poolings (Lin et al. 2017, section 3.2)."""

@@ -5,22 +5,17 @@ down and nearest-neighbour up (after Ho et al. 2020, appendix B). No layer mixes
 exact.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato.errors import BadInput
+from sfumato.networks.attention import Attention, SpatialTransformer
 from sfumato.networks.checkpointing import block
-from sfumato.networks.layers import Condition, Conditioned, Film
+from sfumato.networks.layers import Condition, Conditioned, Film, norm
 from sfumato.networks.prediction import NoisePrediction, Prediction
-
-GROUPS = 8
-"""Largest number of groups of a normalisation; fewer where the channels do not divide."""
-
-
-def norm(channels: int) -> nn.GroupNorm:
-    """Group normalisation with as many groups (at most `GROUPS`) as divide the channels."""
-    groups = next(g for g in range(min(GROUPS, channels), 0, -1) if channels % g == 0)
-    return nn.GroupNorm(groups, channels)
 
 
 class ResBlock(nn.Module):
@@ -43,43 +38,29 @@ class ResBlock(nn.Module):
         return self.skip(x) + hidden
 
 
-class Attention(nn.Module):
-    """Single-head self-attention over positions, added to its input."""
-
-    def __init__(self, channels: int):
-        super().__init__()
-        self.norm = norm(channels)
-        self.qkv = nn.Linear(channels, 3 * channels)
-        self.out = nn.Linear(channels, channels)
-        nn.init.zeros_(self.out.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`[b, channels, h, w]` -> the same shape."""
-        rows = self.norm(x).flatten(2).transpose(1, 2)
-        query, key, value = self.qkv(rows).chunk(3, 2)
-        # Spelt out, because the fused attention has no rule for per-record gradients.
-        mixed = (query @ key.transpose(1, 2) / query.shape[2] ** 0.5).softmax(2) @ value
-        return x + self.out(mixed).transpose(1, 2).reshape(x.shape)
-
-
 class AttendedBlock(nn.Module):
-    """A residual block, optionally with attention after it."""
+    """A residual block, optionally with attention after it, which `attend` makes for a number of channels."""
 
-    def __init__(self, inputs: int, outputs: int, condition: int, attend: bool):
+    def __init__(self, inputs: int, outputs: int, condition: int, attend: Callable[[int], nn.Module]):
         super().__init__()
         self.block = ResBlock(inputs, outputs, condition)
-        self.attention = Attention(outputs) if attend else nn.Identity()
+        self.attention = attend(outputs)
 
-    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """`[b, inputs, h, w]` -> `[b, outputs, h, w]`."""
-        return self.attention(self.block(x, condition))
+    def forward(self, x: Tensor, condition: Tensor, token: Tensor | None = None) -> Tensor:
+        """x `[b, inputs, h, w]`, conditions `[b, condition]`, class embeddings `[b, embedding]` -> `[b, outputs, h, w]`."""
+        hidden = self.block(x, condition)
+        if isinstance(self.attention, SpatialTransformer):
+            return self.attention(hidden, token)
+        return self.attention(hidden)
 
 
 class UNet(Conditioned):
     """Predicts the noise in x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
     `multipliers` gives the channels of each level in units of `width`; each level below the first halves the side,
-    which must be divisible. `attention` lists the sides (pixels) at which positions attend to each other.
+    which must be divisible. `attention` lists the sides (pixels) at which positions attend to each other, in `heads` heads or in heads of
+    `head_channels` each; with a `transformer` of some depth there, blocks of it, which with an `embedding` attend to the class, too.
+    `BadInput` where heads do not divide the channels, or the class would reach nothing.
     """
 
     def __init__(
@@ -92,6 +73,10 @@ class UNet(Conditioned):
         blocks: int,
         attention: tuple[int, ...],
         condition: int,
+        heads: int = 1,
+        head_channels: int = 0,
+        transformer: int = 0,
+        embedding: int = 0,
     ):
         """A network for images of `shape` (c, h, w).
 
@@ -100,14 +85,23 @@ class UNet(Conditioned):
         super().__init__()
         self.checkpointed = False
         side, channels = shape[1], width
-        self.condition = Condition(classes, condition)
+        if embedding:
+            _refuse_unheard(transformer, attention, [side // 2**level for level in range(len(multipliers))])
+
+        def attend(width: int) -> nn.Module:
+            if side not in attention:
+                return nn.Identity()
+            count = _heads(width, heads, head_channels)
+            return SpatialTransformer(width, count, transformer, embedding) if transformer else Attention(width, count)
+
+        self.condition = Condition(classes, condition, embedding)
         self.input = nn.Conv2d(shape[0], width, 3, padding=1)
         self.down, self.shrink = nn.ModuleList(), nn.ModuleList()
         skips = [width]
         for level, multiplier in enumerate(multipliers):
             stages = nn.ModuleList()
             for _ in range(blocks):
-                stages.append(AttendedBlock(channels, width * multiplier, condition, side in attention))
+                stages.append(AttendedBlock(channels, width * multiplier, condition, attend))
                 channels = width * multiplier
                 skips.append(channels)
             self.down.append(stages)
@@ -116,12 +110,12 @@ class UNet(Conditioned):
             if not last:
                 skips.append(channels)
                 side //= 2
-        self.middle = AttendedBlock(channels, channels, condition, side in attention)
+        self.middle = AttendedBlock(channels, channels, condition, attend)
         self.up, self.grow = nn.ModuleList(), nn.ModuleList()
         for level, multiplier in reversed(list(enumerate(multipliers))):
             stages = nn.ModuleList()
             for _ in range(blocks + 1):
-                stages.append(AttendedBlock(channels + skips.pop(), width * multiplier, condition, side in attention))
+                stages.append(AttendedBlock(channels + skips.pop(), width * multiplier, condition, attend))
                 channels = width * multiplier
             self.up.append(stages)
             self.grow.append(nn.Conv2d(channels, channels, 3, padding=1) if level else nn.Identity())
@@ -133,20 +127,45 @@ class UNet(Conditioned):
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
         condition = self.condition(t, y)
+        tokens = (self.condition.token(y),) if self.condition.apart else ()
         hidden = self.input(self.prediction.scaled(x, t))
         skips = [hidden]
         for stages, shrink in zip(self.down, self.shrink, strict=True):
             for stage in stages.children():
-                hidden = block(stage, hidden, condition, checkpointed=self.checkpointed)
+                hidden = block(stage, hidden, condition, *tokens, checkpointed=self.checkpointed)
                 skips.append(hidden)
             if not isinstance(shrink, nn.Identity):
                 hidden = shrink(hidden)
                 skips.append(hidden)
-        hidden = block(self.middle, hidden, condition, checkpointed=self.checkpointed)
+        hidden = block(self.middle, hidden, condition, *tokens, checkpointed=self.checkpointed)
         for stages, grow in zip(self.up, self.grow, strict=True):
             for stage in stages.children():
                 both = torch.cat([hidden, skips.pop()], 1)
-                hidden = block(stage, both, condition, checkpointed=self.checkpointed)
+                hidden = block(stage, both, condition, *tokens, checkpointed=self.checkpointed)
             if not isinstance(grow, nn.Identity):
                 hidden = grow(F.interpolate(hidden, scale_factor=2.0, mode="nearest"))
         return self.prediction(self.output(F.silu(self.norm(hidden))), x, t)
+
+
+def _heads(channels: int, heads: int, head_channels: int) -> int:
+    """The number of heads at a level of so many channels; `BadInput` where they do not divide."""
+    by, name = (head_channels, "head_channels") if head_channels else (heads, "attention_heads")
+    if channels % by:
+        raise BadInput(
+            f"network.{name}={by} does not divide the {channels} channels of a level that attends (network.width times one of "
+            f"network.multipliers): use a divisor of {channels}"
+        )
+    return channels // head_channels if head_channels else heads
+
+
+def _refuse_unheard(transformer: int, attention: tuple[int, ...], sides: list[int]) -> None:
+    """`BadInput` where the class enters by cross-attention and nothing attends."""
+    what = "network.class_input=cross_attention would reach nothing"
+    if not transformer:
+        raise BadInput(
+            f"{what} without transformer blocks: set network.transformer=1 or more, or network.class_input=sum"
+        )
+    if not set(sides) & set(attention):
+        raise BadInput(
+            f"{what}: network.attention={list(attention)} holds none of the sides of the levels, {sides}: add one of them"
+        )

@@ -29,6 +29,7 @@ DECLARATIONS = (
     "sfumato.settings",
     "sfumato.config",
     "sfumato.data_settings",
+    "sfumato.network_settings",
     "sfumato.marks",
     "sfumato.retrieval.settings",
     "sfumato.methods",

@@ -56,6 +56,22 @@ def test_the_papers_latent_presets_fit_together(preset, channels, side, latent, 
     assert set(settings.network.attention) <= sides
 
 
+@pytest.mark.parametrize(
+    ("preset", "heads", "depth", "class_input", "embedding"),
+    [
+        ("rapid-mnist", 2, 1, "cross_attention", 5),
+        ("rapid-cifar10", 8, 2, "cross_attention", 512),
+        ("rapid-celeba32", 8, 0, "sum", 0),
+        ("rapid-celeba64", 8, 0, "sum", 0),
+    ],
+)
+def test_attention_of_the_latent_presets_is_the_papers(preset, heads, depth, class_input, embedding):
+    """Jiang et al. 2025, Table 7; without a spatial transformer nothing could attend to a class."""
+    network = resolve("rapid", preset).network
+    assert (network.attention_heads, network.transformer) == (heads, depth)
+    assert (network.class_input, network.embedding) == (class_input, embedding)
+
+
 def test_a_preset_and_then_the_changes_override_the_defaults(monkeypatch):
     made = {
         "tiny": {
