@@ -186,6 +186,7 @@ def heads_trained(
             warm_up=settings.warm_up,
             final_rate=settings.final_rate,
             ema_decay=settings.ema_decay,
+            weight_decay=settings.weight_decay,
             progress=show,
         )
         averaged.known = torch.stack([classes_in(y, classes) for _, y in part])

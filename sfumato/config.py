@@ -297,6 +297,8 @@ class Training(Section):
     """Share of the peak learning rate at the last step."""
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the moving average of the weights."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False), LATER] = 0.0
+    """Share of each weight, times the learning rate, that a step takes off beside Adam's (Loshchilov and Hutter 2019)."""
 
 
 class Pretraining(Training):

@@ -47,6 +47,12 @@ class Network(Section):
     (`cross_attention`), and the vector carries the time alone."""
     embedding: Annotated[int, Field(ge=0), LATER] = 0
     """For `cross_attention`: numbers of a class row; 0 takes those of `condition`."""
+    resampling: Annotated[Literal["convolution", "block"], LATER] = "convolution"
+    """What halves and doubles the sides in the U-Net: a convolution of its own, or a residual block, inside which both of its paths change
+    their sides (`block`; Brock et al. 2019, BigGAN)."""
+    dropout: Annotated[float, Field(ge=0, lt=1), LATER] = 0.0
+    """Share of the numbers that each residual block of the U-Net sets to zero while it learns from public images, or as a member of an ensemble.
+    Steps of DP-SGD and drawing leave all of them."""
     prediction: Annotated[Literal["noise", "velocity", "sample", "edm", "energy"], LATER] = "noise"
     """What the network's output stands for: the noise, the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, or the clean image
     (`sample`), of which the noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022); or, with input and

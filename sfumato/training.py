@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from sfumato.config import ParameterGroup, Pretraining, Training
+from sfumato.config import SEEDS, ParameterGroup, Pretraining, Training
 from sfumato.diffusion.objective import denoising_examples, record_losses, renoising_loss
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.errors import Stopped
 from sfumato.networks.denoiser import groups_of
+from sfumato.networks.layers import SeededDropout
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper, TrainingState
 
@@ -147,6 +148,7 @@ def train(
     warm_up: int,
     final_rate: float,
     ema_decay: float,
+    weight_decay: float = 0.0,
     progress: Progress = silent,
     resumable: Resumable | None = None,
 ) -> tuple[Model, list[float]]:
@@ -158,7 +160,13 @@ def train(
     """
     device = next(model.parameters()).device
     # A GPU waits for the many small kernels of an unfused step.
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=device.type == "cuda")
+    optimiser = torch.optim.Adam(
+        model.parameters(),
+        lr=learning_rate,
+        weight_decay=weight_decay,
+        decoupled_weight_decay=True,
+        fused=device.type == "cuda",
+    )
     factor = warm_then_decay(warm_up, steps, final_rate)
     average = young_average(model, ema_decay)
     # One tensor of all: a small one a step, kept between the large ones of each step, scatters the heap, which then grows by gigabytes.
@@ -199,16 +207,21 @@ def pretrain(
 ) -> tuple[nn.Module, list[float]]:
     """Train a denoiser on public images `[n, c, h, w]` with labels `[n]`; returns the averaged model and the losses.
 
-    A share of the labels is dropped, so that the network also learns to denoise without a class. With a `keeper` it can stop and
-    resume to the same weights.
+    A share of the labels is dropped, so that the network also learns to denoise without a class; what the network itself drops follows from
+    the seed, too. With a `keeper` it can stop and resume to the same weights.
 
     Many parameters: data, the settings of the training, and what shows or interrupts it.
     """
     generator = torch.Generator(images.device).manual_seed(seed)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
+    dropouts = [layer for layer in model.modules() if isinstance(layer, SeededDropout)]
 
     def loss_of_step() -> Tensor:
         index = next(feed).to(images.device)
+        if dropouts:
+            seeds = torch.randint(SEEDS, (len(dropouts),), generator=generator, device=images.device)
+            for layer, own in zip(dropouts, seeds.tolist(), strict=True):
+                layer.seed = own
         dropped = torch.rand(len(index), generator=generator, device=images.device) < settings.label_dropout
         y = labels[index].masked_fill(dropped, NO_CLASS)
         examples = denoising_examples(
@@ -218,17 +231,32 @@ def pretrain(
             return record_losses(model, examples).mean()
 
     resumable = Resumable(keeper, feed, generator) if keeper else None
-    return train_denoiser(model, loss_of_step, settings, progress=progress, resumable=resumable)
+    try:
+        return train_denoiser(model, loss_of_step, settings, progress=progress, resumable=resumable)
+    finally:
+        for layer in dropouts:
+            layer.seed = None
 
 
 def denoiser_training(
-    model: nn.Module, schedule: NoiseSchedule, settings: Pretraining, *, seed: int, progress: Progress = silent
+    model: nn.Module,
+    schedule: NoiseSchedule,
+    settings: Pretraining,
+    *,
+    seed: int,
+    idle: nn.Module | None = None,
+    progress: Progress = silent,
 ) -> Callable[[Tensor, Tensor], nn.Module]:
-    """`pretrain` as a function of images `[n, c, h, w]` and labels `[n]`; without images, the model stays as it is."""
+    """`pretrain` as a function of images `[n, c, h, w]` and labels `[n]`; without images it gives `idle`, or the model as it is.
+
+    Many parameters: those of `pretrain`, and what stands in for it.
+    """
 
     def train_on(images: Tensor, labels: Tensor) -> nn.Module:
-        steps = settings if len(images) else settings.model_copy(update={"steps": 0})
-        trained, _ = pretrain(model.to(images.device), schedule, images, labels, steps, seed=seed, progress=progress)
+        begun, steps = model, settings
+        if not len(images):
+            begun, steps = idle or model, settings.model_copy(update={"steps": 0})
+        trained, _ = pretrain(begun.to(images.device), schedule, images, labels, steps, seed=seed, progress=progress)
         return trained
 
     return train_on
@@ -256,6 +284,7 @@ def train_denoiser(
         warm_up=settings.warm_up,
         final_rate=settings.final_rate,
         ema_decay=settings.ema_decay,
+        weight_decay=settings.weight_decay,
         progress=progress,
         resumable=resumable,
     )

@@ -28,7 +28,7 @@ from sfumato.latents import Codec
 from sfumato.marks import JUDGE_TRAINING, TAKING_MOMENTS
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
-from sfumato.methods.parts import Parts, planned, untuned
+from sfumato.methods.parts import Parts, planned, unlearnt, untuned
 from sfumato.methods.plan import (
     STAGE_COUNTS,
     STAGE_JUDGE,
@@ -425,17 +425,20 @@ def train_plainly(
 def train_member(
     context: RunContext, order: FreeOrder, members: Members, shard: int, inputs: MemberInputs
 ) -> MemberModel:
-    """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
+    """Train the public denoiser, or one from scratch, plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     training, title = members.training, f"member {shard + 1} of {members.count} (INTERNAL)"
     params = training.model_dump()
     with draft_of(MemberModel, title, context, parents=parents, params=params, images=training.batch) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         code = code_version(train_member.fn)
+        model = unlearnt(parts, settings.network, settings.seed) if members.scratch else untuned(parts)
         with where().ledger() as ledger:
             trained, draft.entries = shards.shard_trained(
                 order.access(ledger, context, stage=STAGE_TRAINING, purpose=title, code=code, parents=parents),
-                denoiser_training(untuned(parts), parts.schedule, training, seed=settings.seed, progress=draft.show),
+                denoiser_training(
+                    model, parts.schedule, training, seed=settings.seed, idle=untuned(parts), progress=draft.show
+                ),
                 shard=shard,
                 shards=members.count,
                 key=members.key,

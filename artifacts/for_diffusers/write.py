@@ -49,6 +49,8 @@ OF_NETWORK = (
     "transformer",
     "class_input",
     "embedding",
+    "resampling",
+    "dropout",
     "prediction",
     "sigma_data",
 )

@@ -132,6 +132,8 @@ class Method(MethodSection):
     """Key of the hash that deals records to shards; no secret."""
     training: MemberTraining = MemberTraining()
     """Training of each member, from the public denoiser on."""
+    start: Annotated[Literal["public", "scratch"], LATER] = "public"
+    """What a member's training begins with: the public denoiser, or a network of that size that has seen nothing (`scratch`; the paper's on MNIST)."""
     adapters: Annotated[int, Field(ge=0), LATER] = 0
     """Hidden numbers of a member that is a small head on the public denoiser's features, trained and asked together with all others; 0 trains a
     whole denoiser for each. Hundreds of members take heads."""
@@ -374,6 +376,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
             key=method.key,
             training=Pretraining(**method.training.model_dump()),
             adapters=method.adapters,
+            scratch=method.start == "scratch",
         ),
         prototypes=paid if method.prototypes else 0,
         distillation=Pretraining(**method.distillation.model_dump()) if method.distillation.steps else None,
@@ -428,6 +431,11 @@ def _check(settings: SettingsOf[Method], facts: Facts) -> None:
     if method.abstain and not method.adapters:
         raise BadInput(
             "method.abstain=true is for members that are heads: set method.adapters, such as 64, or method.abstain=false"
+        )
+    if method.start == "scratch" and method.adapters:
+        raise BadInput(
+            f"method.start=scratch with method.adapters={method.adapters}: heads stand on the public denoiser: use method.start=public, or "
+            "method.adapters=0"
         )
     if method.directions and method.clipped == "prediction":
         raise BadInput(

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from sfumato.adapters import HeadStack
 from sfumato.alignment import ClassMaps
-from sfumato.config import Matching
+from sfumato.config import Matching, Network
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Facts
+from sfumato.networks.build import build
 from sfumato.networks.denoiser import class_rows, with_classes
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
@@ -120,3 +121,9 @@ def untuned(parts: Parts) -> nn.Module:
     if parts.warm is not None:
         return copy.deepcopy(parts.warm)
     return with_classes(copy.deepcopy(parts.start), private_rows(parts))
+
+
+def unlearnt(parts: Parts, network: Network, seed: int) -> nn.Module:
+    """A denoiser of the private classes that has seen no image; its weights follow from the seed."""
+    classes, levels = len(parts.facts.classes), parts.schedule.alpha_bar
+    return build(network, parts.shape, classes, seed=seed, alpha_bar=levels)

@@ -296,6 +296,8 @@ class Members(Section):
     training: Pretraining
     adapters: Annotated[int, LATER] = 0
     """Hidden numbers of members that are heads on the public denoiser's features; 0 where each is a whole denoiser."""
+    scratch: Annotated[bool, LATER] = False
+    """Whole denoisers begin at random weights, and not as the public one."""
 
 
 class Evolution(Section):

@@ -81,6 +81,8 @@ def _unet(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Mo
         head_channels=settings.head_channels,
         transformer=settings.transformer,
         embedding=(settings.embedding or settings.condition) if settings.class_input == "cross_attention" else 0,
+        resampling=settings.resampling,
+        dropout=settings.dropout,
     )
 
 

@@ -89,6 +89,26 @@ class Conditioned(nn.Module):
         return "attention" if ".attention." in name else "rest"
 
 
+class SeededDropout(nn.Module):
+    """Sets a share `rate` of the numbers to zero, and scales the others up, while it has a `seed`; without one, as it begins, the identity.
+
+    The mask follows from the seed alone, so that a checkpointed block computes the same one again, and no global state is touched.
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+        self.seed: int | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[...]` -> the same shape."""
+        if self.seed is None:
+            return x
+        source = torch.Generator(x.device).manual_seed(self.seed)
+        stays = torch.rand(x.shape, generator=source, device=x.device) >= self.rate
+        return x * stays / (1 - self.rate)
+
+
 class Film(nn.Module):
     """Feature-wise scale and shift from the condition (Perez et al. 2018), the identity at the start."""
 

@@ -6,6 +6,7 @@ exact.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,36 +15,59 @@ from torch.nn import functional as F
 from sfumato.errors import BadInput
 from sfumato.networks.attention import Attention, SpatialTransformer
 from sfumato.networks.checkpointing import block
-from sfumato.networks.layers import Condition, Conditioned, Film, norm
+from sfumato.networks.layers import Condition, Conditioned, Film, SeededDropout, norm
 from sfumato.networks.prediction import NoisePrediction, Prediction
 
 
 class ResBlock(nn.Module):
-    """Two convolutions with the condition in between; changes the number of channels, keeps the sides at any dilation."""
+    """Two convolutions with the condition in between; changes the number of channels, keeps the sides at any dilation.
 
-    def __init__(self, inputs: int, outputs: int, condition: int, dilation: int = 1):
+    With `resample` both of its paths halve the sides, as means of two by two, or double them by repeating, before any convolution (Brock et
+    al. 2019, BigGAN; Song et al. 2021). `dropout` stands before the second convolution (Dhariwal and Nichol 2021).
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        condition: int,
+        dilation: int = 1,
+        *,
+        dropout: float = 0.0,
+        resample: Literal["", "down", "up"] = "",
+    ):
         super().__init__()
+        self.resample = resample
         self.norm1 = norm(inputs)
         self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=dilation, dilation=dilation)
         self.norm2 = norm(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=dilation, dilation=dilation)
         self.modulate = Film(condition, outputs)
+        self.dropout = SeededDropout(dropout) if dropout else nn.Identity()
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         nn.init.zeros_(self.conv2.weight)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """`[b, inputs, h, w]` -> `[b, outputs, h, w]`."""
-        hidden = self.conv1(F.silu(self.norm1(x)))
-        hidden = self.conv2(F.silu(self.modulate(self.norm2(hidden), condition)))
-        return self.skip(x) + hidden
+        hidden = self.conv1(self.resampled(F.silu(self.norm1(x))))
+        hidden = self.conv2(self.dropout(F.silu(self.modulate(self.norm2(hidden), condition))))
+        return self.skip(self.resampled(x)) + hidden
+
+    def resampled(self, x: Tensor) -> Tensor:
+        """`[b, c, h, w]` -> `[b, c, h / 2, w / 2]`, `[b, c, 2 h, 2 w]`, or as it is."""
+        if self.resample == "down":
+            return F.avg_pool2d(x, 2)
+        return F.interpolate(x, scale_factor=2.0, mode="nearest") if self.resample == "up" else x
 
 
 class AttendedBlock(nn.Module):
     """A residual block, optionally with attention after it, which `attend` makes for a number of channels."""
 
-    def __init__(self, inputs: int, outputs: int, condition: int, attend: Callable[[int], nn.Module]):
+    def __init__(
+        self, inputs: int, outputs: int, condition: int, attend: Callable[[int], nn.Module], dropout: float = 0.0
+    ):
         super().__init__()
-        self.block = ResBlock(inputs, outputs, condition)
+        self.block = ResBlock(inputs, outputs, condition, dropout=dropout)
         self.attention = attend(outputs)
 
     def forward(self, x: Tensor, condition: Tensor, token: Tensor | None = None) -> Tensor:
@@ -60,6 +84,7 @@ class UNet(Conditioned):
     `multipliers` gives the channels of each level in units of `width`; each level below the first halves the side,
     which must be divisible. `attention` lists the sides (pixels) at which positions attend to each other, in `heads` heads or in heads of
     `head_channels` each; with a `transformer` of some depth there, blocks of it, which with an `embedding` attend to the class, too.
+    With `resampling` by blocks, residual blocks halve and double the sides in place of convolutions; `dropout` is that of each block.
     `BadInput` where heads do not divide the channels, or the class would reach nothing.
     """
 
@@ -77,6 +102,8 @@ class UNet(Conditioned):
         head_channels: int = 0,
         transformer: int = 0,
         embedding: int = 0,
+        resampling: Literal["convolution", "block"] = "convolution",
+        dropout: float = 0.0,
     ):
         """A network for images of `shape` (c, h, w).
 
@@ -94,6 +121,11 @@ class UNet(Conditioned):
             count = _heads(width, heads, head_channels)
             return SpatialTransformer(width, count, transformer, embedding) if transformer else Attention(width, count)
 
+        def change(channels: int, way: Literal["down", "up"]) -> nn.Module:
+            if resampling == "block":
+                return ResBlock(channels, channels, condition, dropout=dropout, resample=way)
+            return nn.Conv2d(channels, channels, 3, stride=2 if way == "down" else 1, padding=1)
+
         self.condition = Condition(classes, condition, embedding)
         self.input = nn.Conv2d(shape[0], width, 3, padding=1)
         self.down, self.shrink = nn.ModuleList(), nn.ModuleList()
@@ -101,24 +133,24 @@ class UNet(Conditioned):
         for level, multiplier in enumerate(multipliers):
             stages = nn.ModuleList()
             for _ in range(blocks):
-                stages.append(AttendedBlock(channels, width * multiplier, condition, attend))
+                stages.append(AttendedBlock(channels, width * multiplier, condition, attend, dropout))
                 channels = width * multiplier
                 skips.append(channels)
             self.down.append(stages)
             last = level == len(multipliers) - 1
-            self.shrink.append(nn.Identity() if last else nn.Conv2d(channels, channels, 3, stride=2, padding=1))
+            self.shrink.append(nn.Identity() if last else change(channels, "down"))
             if not last:
                 skips.append(channels)
                 side //= 2
-        self.middle = AttendedBlock(channels, channels, condition, attend)
+        self.middle = AttendedBlock(channels, channels, condition, attend, dropout)
         self.up, self.grow = nn.ModuleList(), nn.ModuleList()
         for level, multiplier in reversed(list(enumerate(multipliers))):
             stages = nn.ModuleList()
             for _ in range(blocks + 1):
-                stages.append(AttendedBlock(channels + skips.pop(), width * multiplier, condition, attend))
+                stages.append(AttendedBlock(channels + skips.pop(), width * multiplier, condition, attend, dropout))
                 channels = width * multiplier
             self.up.append(stages)
-            self.grow.append(nn.Conv2d(channels, channels, 3, padding=1) if level else nn.Identity())
+            self.grow.append(change(channels, "up") if level else nn.Identity())
             side *= 2
         self.norm, self.output = norm(channels), nn.Conv2d(channels, shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
@@ -134,15 +166,20 @@ class UNet(Conditioned):
             for stage in stages.children():
                 hidden = block(stage, hidden, condition, *tokens, checkpointed=self.checkpointed)
                 skips.append(hidden)
-            if not isinstance(shrink, nn.Identity):
+            if isinstance(shrink, ResBlock):
+                hidden = block(shrink, hidden, condition, checkpointed=self.checkpointed)
+            elif not isinstance(shrink, nn.Identity):
                 hidden = shrink(hidden)
+            if not isinstance(shrink, nn.Identity):
                 skips.append(hidden)
         hidden = block(self.middle, hidden, condition, *tokens, checkpointed=self.checkpointed)
         for stages, grow in zip(self.up, self.grow, strict=True):
             for stage in stages.children():
                 both = torch.cat([hidden, skips.pop()], 1)
                 hidden = block(stage, both, condition, *tokens, checkpointed=self.checkpointed)
-            if not isinstance(grow, nn.Identity):
+            if isinstance(grow, ResBlock):
+                hidden = block(grow, hidden, condition, checkpointed=self.checkpointed)
+            elif not isinstance(grow, nn.Identity):
                 hidden = grow(F.interpolate(hidden, scale_factor=2.0, mode="nearest"))
         return self.prediction(self.output(F.silu(self.norm(hidden))), x, t)
 

@@ -13,7 +13,8 @@ from sfumato.config import Network, Pretraining, Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
-from sfumato.training import batches, moving_average, pretrain, train, warm_then_decay, young_average
+from sfumato.networks.layers import SeededDropout
+from sfumato.training import batches, denoiser_training, moving_average, pretrain, train, warm_then_decay, young_average
 
 SCHEDULE = make_schedule(Schedule())
 SMALL = Pretraining(steps=120, batch=64, warm_up=10)
@@ -166,6 +167,48 @@ def test_that_share_of_the_images_is_shown_without_a_class(share):
     t, y = (torch.cat(part) for part in zip(*requested, strict=True))
     assert float((y == NO_CLASS).float().mean()) == pytest.approx(share, abs=0.05 * (0 < share < 1))
     assert t.min() >= 1 and t.min() < 20 and t.max() <= 1000 and t.max() > 980
+
+
+DROPPING = Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(), dropout=0.5)
+
+
+def test_dropout_follows_from_the_seed_and_ends_with_the_training():
+    settings, result = Pretraining(steps=4, batch=16, warm_up=1), {}
+    for name, seed in {"one": 3, "again": 3, "other": 4}.items():
+        torch.manual_seed(len(name))  # which is nobody's business
+        model = build(DROPPING, (1, 8, 8), 10, seed=0)
+        trained, losses = pretrain(model, SCHEDULE, *digits(), settings, seed=seed)
+        result[name] = losses, trained.output.weight
+        for net in (model, trained):
+            assert all(layer.seed is None for layer in net.modules() if isinstance(layer, SeededDropout))
+    assert result["one"][0] == result["again"][0] and torch.equal(result["one"][1], result["again"][1])
+    assert result["one"][0] != result["other"][0]
+    plain = build(DROPPING.model_copy(update={"dropout": 0.0}), (1, 8, 8), 10, seed=0)
+    _, losses = pretrain(plain, SCHEDULE, *digits(), settings, seed=3)
+    assert losses != result["one"][0]
+
+
+def test_weights_decay_beside_adam():
+    """Loshchilov and Hutter 2019: without a gradient a weight shrinks by rate times decay, which Adam's own moments do not see."""
+    layer = nn.Linear(2, 2, bias=False)
+    before = layer.weight.detach().clone()
+    trained, _ = train(
+        layer, lambda: (0 * layer.weight).sum(), steps=1, learning_rate=0.1, warm_up=0, final_rate=1.0, ema_decay=0.0, weight_decay=0.5
+    )  # fmt: skip
+    torch.testing.assert_close(trained.weight.detach(), before * (1 - 0.1 * 0.5))
+
+
+def test_without_images_another_network_stands_in():
+    settings = Pretraining(steps=3, batch=4)
+    fresh, public = (build(Network(kind="mlp", width=16), (1, 8, 8), 10, seed=seed) for seed in (1, 2))
+    train_on = denoiser_training(fresh, SCHEDULE, settings, seed=0, idle=public)
+    images, labels = digits(12)
+    idle = train_on(images[:0], labels[:0])
+    assert torch.equal(idle.input.weight, public.input.weight)
+    learnt = train_on(images, labels)
+    assert not torch.equal(learnt.input.weight, public.input.weight) and not torch.equal(
+        learnt.output.weight, idle.output.weight
+    )
 
 
 def test_no_steps_leave_the_model_as_it_was():

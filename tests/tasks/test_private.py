@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
+import torch
 
 from artifacts import serialization
 from artifacts.references import PublicImages, PublicModel, TunedModel, WatchedSteps
@@ -65,25 +66,36 @@ def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, repor
     assert entry.body["parents"] == [public.digest]
 
 
-def test_progress_does_not_tell_whether_a_member_had_records(place, reported, tmp_path, monkeypatch):  # noqa: F811
+PUBLIC_SEED = 5
+"""Begins the public network otherwise than one from scratch."""
+
+
+@pytest.mark.parametrize("scratch", [False, True], ids=["public", "scratch"])
+def test_progress_does_not_tell_whether_a_member_had_records(place, reported, tmp_path, monkeypatch, scratch):  # noqa: F811
     """What screen, Prefect's UI and its log show of a shard is in no certificate, and one record may fill it."""
     few = sources.load("digits", sources.Reading(part="train")).subset(slice(12))
     np.savez(path := tmp_path / "few.npz", images=few.pixels[:, 0], labels=few.labels, classes=np.array(few.classes))
     settings, store = resolve("dp-ensemble", changes=["network.width=16"]), place.store()
     with store.writing() as folder:
-        serialization.save_denoiser(folder, build(settings.network, (1, 8, 8), 3), settings.network, (1, 8, 8), 3)
+        serialization.save_denoiser(
+            folder, build(settings.network, (1, 8, 8), 3, seed=PUBLIC_SEED), settings.network, (1, 8, 8), 3
+        )
         model = store.keep(PublicModel, folder)
     facts = Facts(records=12, classes=few.classes, public_classes=3, shape=(1, 8, 8))
     inputs = Inputs(settings=settings, facts=facts, public=PublicParts(model=model))
-    members = Members(count=30, key="two", training=Pretraining(steps=3, batch=4))
+    members = Members(count=30, key="two", training=Pretraining(steps=3, batch=4), scratch=scratch)
     private = PrivateSet(name="few", source=str(path), held_out=1e-6)
     order = Order(private=private, terms=Terms(relation="add_remove", delta=1e-5), machine=Machine())
     held = dealt(few, members.count, members.key).tolist()
-    ends = []
+    ends, weights = [], []
+    known = build(settings.network, (1, 8, 8), 3, seed=PUBLIC_SEED).input.weight
     for shard in (min({*range(members.count)} - {*held}), held[0]):
         shown = []
         bar = contextlib.nullcontext(lambda done, total, shown=shown: shown.append((done, total)))
         monkeypatch.setattr(artifact, "progress", lambda title, images, bar=bar: bar)
-        train_member.fn(CONTEXT, order, members, shard, inputs)
+        trained = train_member.fn(CONTEXT, order, members, shard, inputs)
+        weights.append(serialization.load_denoiser(store.folder(trained), torch.device("cpu")).input.weight)
         ends.append(shown[-1:])
     assert ends == [[(3, 3)]] * 2 and {call["steps"] for call in reported} == {3}
+    assert torch.equal(weights[0], known), "the member of an empty shard is the public model"
+    assert torch.allclose(weights[1], known, atol=0.02) != scratch

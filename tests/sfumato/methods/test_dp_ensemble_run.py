@@ -14,6 +14,8 @@ from sfumato.errors import BadInput
 from sfumato.methods import dp_ensemble
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import ANY_NUMBER, Facts
+from sfumato.networks.attention import Attention
+from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.accountant import gdp_epsilon
 from sfumato.privacy.accounting.events import Gaussian
@@ -36,6 +38,37 @@ def planned(*changes):
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def test_members_from_scratch_know_nothing_of_the_public_images():
+    assert not planned().members.scratch
+    assert planned("method.start=scratch").members.scratch
+    with pytest.raises(BadInput, match=r"method.start=scratch with method.adapters=8: .* use method.start=public"):
+        planned("method.start=scratch", "method.adapters=8")
+
+
+@pytest.mark.parametrize(
+    ("preset", "shape", "records", "one", "ten"),
+    [("ensemble-mnist", (1, 32, 32), 60000, 3.94, 15.85), ("ensemble-cifar10", (3, 32, 32), 50000, 6.68, 28.91)],
+)
+def test_the_papers_networks_plan_at_the_price_that_their_presets_name(preset, shape, records, one, ten):
+    """Anonymous 2023, Section 4 and Table 1: 100 members, 500 epochs in batches of 128, heads of 64 channels."""
+    settings = resolve("dp-ensemble", preset)
+    network, method = settings.network, settings.method
+    facts = Facts(records=records, classes=tuple("0123456789"), public_classes=10, shape=shape)
+    plan = dp_ensemble.plan(settings, facts)
+    assert plan.certificate.epsilon == pytest.approx(ten, abs=0.01)
+    single = dp_ensemble.claim("linear", 250, 2 * method.radius, 100, "min", 0, 50, 1, 1e-5)
+    assert single.epsilon == pytest.approx(one, abs=0.01)
+    assert plan.members.scratch == (preset == "ensemble-mnist")
+    assert method.training.steps == round(500 * records / 100 / 128)
+    assert (network.head_channels, network.resampling, network.dropout) == (64, "block", 0.3)
+    with torch.device("meta"):
+        model = build(network, shape, 10)
+    heads = [layer.heads for layer in model.modules() if isinstance(layer, Attention)]
+    assert (
+        set(heads) == {64 * multiplier // 64 for multiplier in network.multipliers[:3]} and len(heads) == 3 * 3 + 3 * 4
+    )
 
 
 def test_no_accounting_shapes_what_members_are_clipped_to(monkeypatch):
