@@ -70,11 +70,12 @@ UTILITY = {
     "mlp": "MLP",
     "paper_cnn": "CNN of DPDM",
     "resnet9": "ResNet-9",
+    "dppm_cnn": "CNN of DPPM",
     "eleven": "mean of eleven",
 }
 BY_CLASS = {
     f"{name}_{key}": f"{UTILITY[name]}, {title}"
-    for name in ("logistic", "cnn", "mlp", "paper_cnn", "resnet9")
+    for name in ("logistic", "cnn", "mlp", "paper_cnn", "resnet9", "dppm_cnn")
     for key, title in {"balanced": "balanced", "auc": "area under ROC"}.items()
 }
 """Scores that a frequent class does not dominate, by classifier."""

@@ -122,5 +122,5 @@ def _papers_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str,
     return seconds
 
 
-KINDS = {"mlp": "mlp", "paper_cnn": "classifier", "resnet9": "backbone"}
+KINDS = {"mlp": "mlp", "paper_cnn": "classifier", "dppm_cnn": "classifier", "resnet9": "backbone"}
 """The row of the table of costs for each of the papers' networks."""

@@ -1,7 +1,8 @@
-"""The networks that papers train on synthetic images: an MLP, a CNN and a ResNet-9.
+"""The networks that papers train on synthetic images: an MLP, two CNNs and a ResNet-9.
 
 MLP and CNN are those of DPDM as printed there (Dockhorn et al. 2023), on which dp-promise reports too; RAPID names a CNN (Krizhevsky et al.
-2012) without its sizes, here the same one, and for colour images a ResNet-9, here in its common form (He et al. 2016). All are trained as dp-promise trains them (Wang et
+2012) without its sizes, here the same one, and for colour images a ResNet-9, here in its common form (He et al. 2016). DPPM prints its own CNN
+(Liu et al. 2024, Figure 4c) without the widths of its hidden layers and how it learns; here it learns like the others. All are trained as dp-promise trains them (Wang et
 al. 2024, Section 6.2): Adam, and of all epochs the one that reads a sixth of the synthetic images best, which the others
 did not teach. Real images take no part in that choice.
 
@@ -28,6 +29,10 @@ CNN_WIDTHS, CNN_HIDDEN = (32, 64, 128), 128
 """Channels of the CNN's convolutions, and the width of its hidden layer."""
 CNN_LEAST_SIDE = 18
 """Smallest side for the CNN, whose three convolutions without padding and two poolings leave nothing of a smaller image."""
+DPPM_WIDTHS, DPPM_HIDDEN = (32, 64), 128
+"""Channels of the convolutions of DPPM's classifier, as printed, and the width of its hidden layer, which is not."""
+DPPM_LEAST_SIDE = 2
+"""Smallest side for DPPM's classifier, whose pooling leaves nothing of a smaller image."""
 RESNET_WIDTHS = (64, 128, 256, 512)
 """Channels of the ResNet-9's four stages."""
 RESNET_LEAST_SIDE = 8
@@ -66,6 +71,30 @@ def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Dropout(DROPOUT),
         nn.Linear(CNN_HIDDEN, classes),
+    )
+
+
+def dppm_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """The classifier of DPPM (Liu et al. 2024, Figure 4c), in the order in which its layers are printed; sides from 2 pixels up.
+
+    The first of its fully connected layers stands between two convolutions, so it is read as one at each position, over the channels.
+    """
+    channels, height, width = shape
+    first, second = DPPM_WIDTHS
+    return nn.Sequential(
+        nn.Conv2d(channels, first, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(second, second, 1),
+        nn.ReLU(),
+        nn.Conv2d(second, second, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(second * (height // 2) * (width // 2), DPPM_HIDDEN),
+        nn.ReLU(),
+        nn.Linear(DPPM_HIDDEN, classes),
     )
 
 

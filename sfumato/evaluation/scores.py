@@ -75,6 +75,8 @@ class Scores(BaseModel):
     """The same of the papers' CNN."""
     resnet9: float | None = Field(default=None, ge=0, le=1)
     """The same of the ResNet-9."""
+    dppm_cnn: float | None = Field(default=None, ge=0, le=1)
+    """The same of DPPM's CNN."""
     eleven: float | None = Field(default=None, ge=0, le=1)
     """Mean accuracy of eleven of scikit-learn's classifiers, the logistic regression among them."""
     scikit: dict[str, float] = {}
@@ -96,6 +98,9 @@ class Scores(BaseModel):
     resnet9_balanced: float | None = Field(default=None, ge=0, le=1)
     """The same two of the ResNet-9."""
     resnet9_auc: float | None = Field(default=None, ge=0, le=1)
+    dppm_cnn_balanced: float | None = Field(default=None, ge=0, le=1)
+    """The same two of DPPM's CNN."""
+    dppm_cnn_auc: float | None = Field(default=None, ge=0, le=1)
     two_sample_auc: float | None = Field(default=None, ge=0, le=1)
     """How well a small CNN tells images of the set from real test images (`sfumato.evaluation.two_samples`): .5 is guessing, 1 is
     always."""

@@ -2,7 +2,7 @@
 
 Two classifiers are quick: logistic regression on the pixels, and the small CNN of `sfumato.evaluation.classifier`. Where the
 settings request all, the networks of the papers (`sfumato.evaluation.networks`) and ten more of scikit-learn's classifiers join
-them. Accuracies of models trained on synthetic and on real images, tested on the same held-out images, compare directly.
+them; or DPPM's own CNN does. Accuracies of models trained on synthetic and on real images, tested on the same held-out images, compare directly.
 
 dp-promise (Wang et al. 2024, Table 2) averages eleven of scikit-learn's and does not name them; these are those of
 DP-MERF's and DP-MEPF's evaluation, which it follows, with scikit-learn's histogram boosting in place of XGBoost. They have
@@ -30,7 +30,9 @@ from sfumato.progress import Progress
 ITERATIONS = 2000
 """Upper limit for the logistic regression's solver; all of MNIST takes 250."""
 FAST = ("logistic", "cnn")
-NETWORKS = {"mlp": networks.mlp, "paper_cnn": networks.cnn, "resnet9": networks.resnet9}
+PAPERS = {"mlp": networks.mlp, "paper_cnn": networks.cnn, "resnet9": networks.resnet9}
+DPPM = {"dppm_cnn": networks.dppm_cnn}
+NETWORKS = PAPERS | DPPM
 
 
 def _sklearn(part: str) -> Any:
@@ -69,14 +71,19 @@ def wanted(how: Evaluation, shape: tuple[int, int, int]) -> tuple[tuple[str, ...
     if how.classifiers == "fast":
         return FAST, {}
     channels, height, width = shape
-    missing, too_small = {}, "needs {} pixels a side, here are " + f"{height}x{width}"
+    missing: dict[str, str] = {}
+    too_small = "needs {} pixels a side, here are " + f"{height}x{width}"
+    if how.classifiers == "dppm":
+        if min(height, width) >= networks.DPPM_LEAST_SIDE:
+            return (*FAST, *DPPM), missing
+        return FAST, {"dppm_cnn": "DPPM's CNN " + too_small.format(networks.DPPM_LEAST_SIDE)}
     if min(height, width) < networks.CNN_LEAST_SIDE:
         missing["paper_cnn"] = "the papers' CNN " + too_small.format(networks.CNN_LEAST_SIDE)
     if channels == 1:
         missing["resnet9"] = "the ResNet-9 is for colour images"
     elif min(height, width) < networks.RESNET_LEAST_SIDE:
         missing["resnet9"] = "the ResNet-9 " + too_small.format(networks.RESNET_LEAST_SIDE)
-    return tuple(name for name in (*FAST, *NETWORKS, *TEN) if name not in missing), missing
+    return tuple(name for name in (*FAST, *PAPERS, *TEN) if name not in missing), missing
 
 
 def training_steps(names: tuple[str, ...], images: int, how: Evaluation) -> int:

@@ -38,7 +38,7 @@ def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
     images = how.images if "evaluation.images" in declared.set_fields else drawn
     epochs = how.epochs
-    if how.classifiers == "all" and "evaluation.epochs" not in declared.set_fields:
+    if how.classifiers != "fast" and "evaluation.epochs" not in declared.set_fields:
         fewest, most = EPOCHS
         epochs = next((many for many in range(most, fewest, -1) if takes(images, many) <= seconds), fewest)
         why = "as in the papers" if epochs == most else f"more would take beyond {limit}; the papers take {most}"

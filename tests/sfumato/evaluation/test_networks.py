@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sfumato.evaluation import networks
-from sfumato.evaluation.networks import cnn, held_back, mlp, read, resnet9, steps, trained
+from sfumato.evaluation.networks import cnn, dppm_cnn, held_back, mlp, read, resnet9, steps, trained
 
 
 def parameters(model) -> int:
@@ -13,13 +13,22 @@ def test_the_networks_have_the_papers_sizes():
     assert parameters(mlp((1, 28, 28), 10)) == 784 * 100 + 100 + 100 * 10 + 10
     convolutions = 9 * 32 + 32 + 9 * 32 * 64 + 64 + 9 * 64 * 128 + 128
     assert parameters(cnn((1, 28, 28), 10)) == convolutions + 1152 * 128 + 128 + 128 * 10 + 10
+    printed = 9 * 32 + 32 + 9 * 32 * 64 + 64 + 64 * 64 + 64 + 9 * 64 * 64 + 64
+    assert parameters(dppm_cnn((1, 28, 28), 10)) == printed + 14 * 14 * 64 * 128 + 128 + 128 * 10 + 10
     channels = [(3, 64), (64, 128), (128, 128), (128, 128), (128, 256), (256, 512), (512, 512), (512, 512)]
     assert parameters(resnet9((3, 32, 32), 10)) == sum(9 * a * b + 2 * b for a, b in channels) + 512 * 10 + 10
 
 
 @pytest.mark.parametrize(
     ("build", "shape"),
-    [(mlp, (3, 5, 7)), (cnn, (1, networks.CNN_LEAST_SIDE, 21)), (cnn, (3, 32, 32)), (resnet9, (3, 8, 9))],
+    [
+        (mlp, (3, 5, 7)),
+        (cnn, (1, networks.CNN_LEAST_SIDE, 21)),
+        (cnn, (3, 32, 32)),
+        (resnet9, (3, 8, 9)),
+        (dppm_cnn, (1, networks.DPPM_LEAST_SIDE, 5)),
+        (dppm_cnn, (3, 9, 8)),
+    ],
 )
 def test_every_size_that_is_promised_can_be_read(build, shape):
     assert build(shape, 4).eval()(torch.zeros(2, *shape)).shape == (2, 4)
@@ -38,6 +47,11 @@ def test_the_mlp_learns_digits_and_leaves_the_global_state_alone(digits):
     assert (read(model, digits.test) == digits.test_labels).double().mean() > 0.85
     assert heard[-1] == (steps(1437, 40),) * 2 and len(heard) == 40 * 10
     assert steps(60_000, 50) == 50 * -(-50_000 // 128) and held_back(60_000) == 10_000
+
+
+def test_dppms_classifier_learns_digits(digits):
+    model = trained(dppm_cnn, digits.train, digits.train_labels, 10, epochs=10)
+    assert (read(model, digits.test) == digits.test_labels).double().mean() > 0.9
 
 
 def test_the_best_epoch_by_held_back_synthetic_images_is_kept(digits, monkeypatch):

@@ -7,7 +7,7 @@ from torch import Tensor
 from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import classifier, utility
-from sfumato.evaluation.utility import ELEVEN, FAST, NETWORKS, TEN, answers, spread, training_steps, wanted
+from sfumato.evaluation.utility import ELEVEN, FAST, PAPERS, TEN, answers, spread, training_steps, wanted
 
 FEW = Evaluation(epochs=2, scikit_images=150)
 
@@ -130,7 +130,10 @@ def test_what_is_asked_for_depends_on_the_images():
     assert wanted(Evaluation(), (3, 32, 32)) == (FAST, {})
     everything = Evaluation(classifiers="all")
     names, missing = wanted(everything, (3, 32, 32))
-    assert set(names) == {*FAST, *NETWORKS, *TEN} and missing == {}
+    assert set(names) == {*FAST, *PAPERS, *TEN} and missing == {}
+    assert wanted(Evaluation(classifiers="dppm"), (1, 8, 8)) == ((*FAST, "dppm_cnn"), {})
+    names, missing = wanted(Evaluation(classifiers="dppm"), (1, 1, 8))
+    assert names == FAST and "2 pixels a side, here are 1x8" in missing["dppm_cnn"]
     names, missing = wanted(everything, (1, 8, 8))
     assert set(names) == {*FAST, "mlp", *TEN}
     assert "18 pixels a side, here are 8x8" in missing["paper_cnn"] and "colour" in missing["resnet9"]
