@@ -48,16 +48,16 @@ def reproduce(
     if listing:
         _show_rows(rows, every)
         return
-    from flows.reproduce import HOME, of_checkout, write_page
+    from flows.reproduce import HOME, of_checkout
 
     home_below(HOME)
     configure()
     outputs = of_checkout()
     size: Size = "full" if full else "small"
-    plans = _planned(_left(rows, size, outputs, again=again), size)
+    left = _left(rows, size, outputs, again=again)
+    plans = _planned(left, size)
     if not plans:
-        write_page(outputs)
-        OUT.print(f"nothing to run; {outputs.page} is written anew", soft_wrap=True, highlight=False, markup=False)
+        _end(left, sum(bool(row.recipe(size)) for row in rows.values()), outputs)
         return
     _show_plan(plans)
     _agree(plans, size, yes=yes)
@@ -99,6 +99,21 @@ def _planned(rows: Mapping[str, PaperRow], size: Size) -> "list[RowPlan]":
             continue
         plans.append(RowPlan(name, row, size, tuple(runs)))
     return plans
+
+
+def _end(left: Mapping[str, PaperRow], able: int, outputs: "Outputs") -> None:
+    """Where nothing runs: the page anew if all rows are measured, and as it is if some are left out; `BadInput` if all that were asked for are."""
+    from flows.reproduce import write_page
+
+    if left and len(left) == able:
+        raise BadInput(
+            f"nothing was measured, and {str(outputs.page)!r} stays as it is: no run of these {able} rows can be planned here. "
+            "sfumato reproduce --list shows the others"
+        )
+    if not left:
+        write_page(outputs)
+    state = f"{outputs.page} {'stays as it is' if left else 'is written anew'}"
+    OUT.print(f"nothing to run; {state}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _show_plan(plans: "Sequence[RowPlan]") -> None:

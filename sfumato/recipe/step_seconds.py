@@ -148,9 +148,11 @@ def _backbone(settings: Settings, plan: Plan, probe: Probe) -> Learner:
 
 
 def _extractor(how: Extractor, shape: Shape, probe: Probe) -> float:
-    encoder = make_encoder(how, shape)
+    # Batch norms would refuse a single image of one position, which a timed step may be, if they learnt from it.
+    encoder = make_encoder(how, shape).eval()
     with without_numbers(shape):
-        work = counted(make_encoder(how, shape), lambda: make_encoder(how, shape)(torch.zeros(1, *shape)))
+        counting = make_encoder(how, shape).eval()
+        work = counted(counting, lambda: counting(torch.zeros(1, *shape)))
     return probe.per_image("extractor", work, lambda n: reading_step(encoder, n, shape))
 
 

@@ -114,6 +114,21 @@ def test_rows_are_measured_written_and_not_measured_again(sfumato, papers, carri
     assert sfumato("reproduce", "first-table-1", "--again", "--yes").code == 0 and len(carried_out.begun) == begun + 2
 
 
+def test_rows_without_their_data_are_refused_and_the_page_stays_as_it_is(sfumato, papers, carried_out, tmp_path):
+    page = tmp_path / "pages" / "papers.md"
+    page.parent.mkdir()
+    page.write_text("as it was")
+    shown = sfumato("reproduce", "second-table-1", "--yes")
+    assert shown.code == 2 and page.read_text() == "as it was" and not carried_out.begun
+    words = " ".join(shown.err.split())
+    assert "second-table-1 is left out" in words and "nothing was measured" in words and "stays as it is" in words
+    assert sfumato("reproduce", "first", "--yes").code == 0
+    page.write_text("as it was")
+    rest = sfumato("reproduce", "--yes")
+    assert rest.code == 0 and "stays as it is" in " ".join(rest.out.split()) and page.read_text() == "as it was"
+    assert sfumato("reproduce", "first", "--yes").code == 0 and page.read_text() != "as it was", "all rows are measured"
+
+
 def test_an_interruption_keeps_the_rows_that_ended(sfumato, papers, carried_out, tmp_path):
     carried_out.answer = KeyboardInterrupt()
     carried_out.synthesize_planned = lambda run, wishes: (_ for _ in ()).throw(KeyboardInterrupt)

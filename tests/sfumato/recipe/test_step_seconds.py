@@ -37,3 +37,16 @@ def test_a_method_without_a_network_of_its_own_draws_by_the_denoiser(monkeypatch
     shared, own = (seconds(monkeypatch, method=name) for name in ("moments", "dppm"))
     assert shared.own is shared.denoiser and shared.own_forward == shared.forward
     assert own.own is not own.denoiser and own.own.work != own.denoiser.work
+
+
+@pytest.mark.parametrize("kind", ["resnet18", "convolutions"])
+def test_the_work_of_an_extractor_is_counted_even_where_no_step_is_timed(kind):
+    """A batch norm refuses one image of one position where it learns from it, and a table needs the layers' own work."""
+    settings, facts, _ = preflight(
+        resolve(
+            "rapid",
+            changes=[f"method.extractor.kind={kind}", f"method.extractor.features={512 if kind == 'resnet18' else 64}"],
+        )
+    )
+    by_table = step_seconds(settings, plan_for(settings, facts), probe.Probe(COSTS["gpu"], times=False))
+    assert by_table.extractor > 0
