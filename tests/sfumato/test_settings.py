@@ -1,5 +1,7 @@
 """Presets load, a person's changes are read as meant, and each mistake is one line with a name and a way out."""
 
+import math
+
 import pytest
 import torch
 
@@ -70,6 +72,40 @@ def test_attention_of_the_latent_presets_is_the_papers(preset, heads, depth, cla
     network = resolve("rapid", preset).network
     assert (network.attention_heads, network.transformer) == (heads, depth)
     assert (network.class_input, network.embedding) == (class_input, embedding)
+
+
+@pytest.mark.parametrize(
+    ("preset", "records", "public", "base"),
+    [
+        ("rapid-mnist", 60_000, 145_600, 21_840),
+        ("rapid-cifar10", 50_000, 1_270_000, 70_000),
+        ("rapid-celeba32", 162_770, 70_000, 10_000),
+        ("rapid-celeba64", 162_770, 70_000, 10_000),
+    ],
+)
+def test_rapids_presets_have_the_steps_and_the_base_of_the_size_of_their_sources(preset, records, public, base):
+    """The paper states no steps; fifty epochs are ours, as many as dp-promise's. Table 5 has the sizes of the knowledge bases."""
+    settings = resolve("rapid", preset)
+    assert settings.fine_tuning.steps == math.ceil(50 * records / settings.fine_tuning.batch)
+    assert settings.method.reference * public == pytest.approx(base, rel=1e-3)
+    unlabelled = preset.startswith("rapid-celeba")
+    assert settings.data.unlabelled == ("both" if unlabelled else "none"), (
+        "section 4.2: CelebA is drawn without classes"
+    )
+    assert (settings.evaluation.classifiers == "fast") == unlabelled, "one class teaches no classifier"
+
+
+@pytest.mark.parametrize(
+    ("preset", "steps", "records"),
+    [("dppm-mnist", 10_000, 60_000), ("dppm-celeba", 50_000, 96_430), ("dppm-celeba256", 50_000, 96_430)],
+)
+def test_dppms_presets_have_the_counts_that_the_paper_prints(preset, steps, records):
+    """It calls its training steps epochs (Experimental Details): as such they would be millions of steps."""
+    settings = resolve("dppm", preset)
+    own, walk = settings.method, settings.generation.hamiltonian
+    assert own.training.steps == steps and own.k == 10 and settings.generation.images == 10_000
+    assert walk.steps == 100 and walk.iterations * walk.steps == 1_000, "a test after every 100 of 1,000"
+    assert 10 < own.training.steps * own.training.batch / records < 100, "epochs, read as steps"
 
 
 def test_a_preset_and_then_the_changes_override_the_defaults(monkeypatch):
