@@ -83,6 +83,8 @@ class Line(Section):
     """Whether the paper prints the score in per cent."""
     minutes: float = Field(default=0.0, ge=0)
     """Of a run, about how long it takes on two cores, public stages included."""
+    hours: float = Field(default=0.0, ge=0)
+    """Of a run at the paper's size, what the program estimates for one GPU, public stages included (`benchmarks/planned.py` writes it)."""
     formula: Formula | None = None
     certificate: Formula | None = None
     """What a sound accountant says of the formula's settings; None where nothing certifies them."""
@@ -95,7 +97,7 @@ class Line(Section):
             raise ValueError(f"{self.what!r} must have a method or a formula, and not both")
         if bool(self.method) != bool(self.score):
             raise ValueError(f"{self.what!r} must name a score with its method, and none with a formula")
-        if self.formula and (self.preset or self.changes or self.minutes):
+        if self.formula and (self.preset or self.changes or self.minutes or self.hours):
             raise ValueError(f"{self.what!r} is a formula, and takes no settings and no time")
         return self
 
@@ -166,12 +168,29 @@ class PaperRow(Section):
         """About how long it takes on two cores; lines of one run count once."""
         return sum({line.command: line.minutes for line in self.recipe(size)}.values())
 
+    @property
+    def hours(self) -> float:
+        """What the runs of the paper's size take on one GPU, each from nothing."""
+        return sum({line.command: line.hours for line in self.full}.values())
+
     def digest(self, size: Size) -> str:
         """Of what the lines do: a result of other lines stands no more. Words and expected times do not count."""
         counted = [
-            line.model_dump_json(exclude={"what", "minutes", "paper", "other_features"}) for line in self.recipe(size)
+            line.model_dump_json(exclude={"what", "minutes", "hours", "paper", "other_features"})
+            for line in self.recipe(size)
         ]
         return hashlib.sha256("\n".join(counted).encode()).hexdigest()[:DIGITS]
+
+
+class Quoted(Section):
+    """A method that a paper compares with, whose numbers are quoted from it."""
+
+    method: str
+    """With authors and year."""
+    idea: str
+    """What it does, in a sentence of ours."""
+    numbers: dict[str, str]
+    """What the paper prints for it, by what it is printed of."""
 
 
 class Paper(Section):
@@ -182,6 +201,17 @@ class Paper(Section):
     """Authors and year."""
     rows: dict[str, PaperRow]
     """Name within the paper -> row, in the paper's order."""
+    quoted: tuple[Quoted, ...] = ()
+    """Methods that are not built, with numbers of the same things."""
+    quoted_why: str = ""
+    """Why they are not, and what else is to be known of their numbers."""
+
+    @model_validator(mode="after")
+    def _quoted_alike(self) -> Self:
+        for one in self.quoted:
+            if tuple(one.numbers) != tuple(self.quoted[0].numbers):
+                raise ValueError(f"{one.method!r} is quoted with other numbers than {self.quoted[0].method!r}")
+        return self
 
 
 def papers() -> dict[str, Paper]:

@@ -167,7 +167,7 @@ def preflight(
     refuse_selection(settings, facts, public.records)
     fields = {"group": group, "unit": unit, "records": whole.records, "classes": whole.classes}
     settings = follow(settings.model_copy(update={"data": data.model_copy(update=fields)}), facts, public.records)
-    settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
+    settings = filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
     if settings.evaluation.baseline or not METHODS[settings.method.name].blueprint:
@@ -428,7 +428,8 @@ def brought_to(shape: tuple[int, int, int]) -> tuple[int, Literal[1, 3]]:
     return (height if height == width else 0), (3 if channels == 3 else 1)
 
 
-def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
+def filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
+    """The settings with what the facts decide: delta (`agreed` where a budget has one), sample rate, shares of classes; `BadInput` for what they forbid."""
     privacy, tuning = settings.privacy, settings.fine_tuning
     if facts.records < 2:
         raise BadInput(

@@ -4,7 +4,7 @@ Scores were measured against private images. They may stand on the page because 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -22,6 +22,8 @@ NO_CERTIFICATE = "none"
 HEADS = (
     *("row", "what was run", "size", "the paper", "ours", "claim", "certificate", "command", "minutes"),
 )  # fmt: skip
+MANY_HOURS = 10
+"""Hours from which on their tenths are not shown."""
 FIGURES = 4
 """Significant figures of a number on the page."""
 INTRODUCTION = """# The papers, measured here
@@ -33,7 +35,13 @@ and writes this page from all of them; nothing on it is typed in. `sfumato repro
 paper's own analysis. *Certificate*: what a sound accountant says of the same settings, or none. *Formula*: nothing was trained; the program's own formula
 was evaluated at the paper's settings; the ensemble's certificates hold where one record changes one member. The small runs are on scikit-learn's 8x8 digits, with letters rendered from fonts as public images, where
 a row names no other data, one seed: they show the shape of a table and not its size. Recipes were tuned on these very digits ([quality](quality.md)), and on no other private set. *Picture*: images of
-the run itself; the papers' own are not at hand. *RAPID with the paper's k, v and neighbour, without votes*: on the digits the rest is ours, an MLP in pixels with class rows,
+the run itself; the papers' own are not at hand. *Planned*: GPU hours are the program's own estimate for one H200, of all runs of the row, each from nothing, on data sets of the published
+sizes (`benchmarks/planned.py`).
+
+*Frechet distances* of ours are in the features of one small CNN for each pair of sets, which learns its public images alone: the rendered letters for the digits, letters and Omniglot for
+MNIST, the other classes of Tiny ImageNet for the photographs, Tiny ImageNet in grey for the X-rays ([how to read them](quality.md#how-to-read-these-tables)).
+
+*RAPID with the paper's k, v and neighbour, without votes*: on the digits the rest is ours, an MLP in pixels with class rows,
 half of the records a step at four times each, guidance 0.5 and DDIM that adds noise (eta 1).
 """
 
@@ -111,8 +119,20 @@ def state(folder: Path, name: str, row: PaperRow) -> str:
     for size in SIZES:
         if row.recipe(size):
             result = standing_result(folder, name, row, size)
-            parts.append(f"{size} measured {result.measured}" if result else f"{size} not run")
+            parts.append(f"{size} measured {result.measured}" if result else f"{size} not run{planned(row, size)}")
     return "; ".join([*parts, *([row.lacking] if row.lacking else [])])
+
+
+def planned(row: PaperRow, size: Size) -> str:
+    """What a row at the paper's size is planned to cost, after a comma; empty for a small one."""
+    if size == "small" or not row.hours:
+        return ""
+    return f", {gpu_hours(row.hours)} planned"
+
+
+def gpu_hours(hours: float) -> str:
+    """Hours on a GPU, as a person says them."""
+    return f"{hours:,.0f} GPU hours" if hours >= MANY_HOURS else f"{hours:.1f} GPU hours"
 
 
 def page(papers: Mapping[str, Paper], folder: Path) -> str:
@@ -120,6 +140,7 @@ def page(papers: Mapping[str, Paper], folder: Path) -> str:
     parts = [INTRODUCTION.format(other=OTHER_FEATURES)]
     for name, paper in papers.items():
         parts += [f"## {paper.title} ({paper.source})\n", "\n".join(_table(name, paper, folder)), ""]
+        parts += list(_quoted(paper))
         parts += list(_provenance(name, paper, folder))
     return "\n".join(parts).rstrip("\n") + "\n"
 
@@ -138,6 +159,15 @@ def _table(name: str, paper: Paper, folder: Path) -> Iterator[str]:
             yield _joined([first, rest, "", row.reports, "", "", "", "", ""])
 
 
+def _quoted(paper: Paper) -> Iterator[str]:
+    """Methods that the paper compares with and that are not built."""
+    if not paper.quoted:
+        return
+    heads = ("quoted, not built", "what it does", *paper.quoted[0].numbers)
+    rows = [heads, ["---"] * len(heads), *([one.method, one.idea, *one.numbers.values()] for one in paper.quoted)]
+    yield "\n".join([f"{paper.quoted_why}\n", *map(_joined, rows), ""])
+
+
 def _results(name: str, row: PaperRow, folder: Path) -> Iterator[RowResult]:
     for size in SIZES:
         if result := standing_result(folder, name, row, size):
@@ -147,7 +177,7 @@ def _results(name: str, row: PaperRow, folder: Path) -> Iterator[RowResult]:
 def _rest(name: str, row: PaperRow, folder: Path) -> str:
     """What of a row is not measured, with its reason."""
     waiting = [size for size in SIZES if row.recipe(size) and not standing_result(folder, name, row, size)]
-    parts = [f"{size} not run: `sfumato reproduce {name} --{size}`" for size in waiting]
+    parts = [f"{size} not run{planned(row, size)}: `sfumato reproduce {name} --{size}`" for size in waiting]
     return "; ".join([*parts, *([row.lacking] if row.lacking else [])])
 
 
@@ -188,5 +218,5 @@ def shown(value: float) -> str:
     return f"{value:.{FIGURES}g}"
 
 
-def _joined(cells: list[str] | tuple[str, ...]) -> str:
+def _joined(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"

@@ -121,19 +121,24 @@ def _show_plan(plans: "Sequence[RowPlan]") -> None:
         runs = sum(run is not None for run in plan.runs)
         formulas = len(plan.runs) - runs
         parts = [
-            f"{runs} runs{_expected(plan.row.minutes(plan.size))}" if runs else "",
+            f"{runs} runs{_expected([plan])}" if runs else "",
             f"{formulas} formulas" if formulas else "",
         ]
         OUT.print(f"{plan.name:<32} {', '.join(filter(None, parts))}", highlight=False)
     runs = sum(run is not None for plan in plans for run in plan.runs)
     OUT.print(
-        f"{len(plans)} rows, {runs} runs{_expected(sum(plan.row.minutes(plan.size) for plan in plans))}",
+        f"{len(plans)} rows, {runs} runs{_expected(plans)}",
         highlight=False,
     )
 
 
-def _expected(minutes: float) -> str:
-    return f", about {time_of(minutes)} on two cores" if minutes else ""
+def _expected(plans: "Sequence[RowPlan]") -> str:
+    from artifacts.reports.papers import gpu_hours
+
+    minutes = sum(plan.row.minutes(plan.size) for plan in plans)
+    hours = sum(plan.row.hours for plan in plans if plan.size == "full")
+    small = f", about {time_of(minutes)} on two cores" if minutes else ""
+    return f"{small}, about {gpu_hours(hours)}" if hours else small
 
 
 def _agree(plans: "Sequence[RowPlan]", size: Size, *, yes: bool) -> None:
@@ -206,12 +211,14 @@ def _show_rows(rows: Mapping[str, PaperRow], every: Mapping[str, Paper]) -> None
 
 
 def _time_of_recipe(row: PaperRow, size: Size) -> str:
+    from artifacts.reports.papers import gpu_hours
+
     lines = row.recipe(size)
     if not lines:
         return "-"
     if not any(line.method for line in lines):
         return "seconds"
-    return "GPU" if size == "full" else time_of(row.minutes(size))
+    return gpu_hours(row.hours) if size == "full" else time_of(row.minutes(size))
 
 
 def time_of(minutes: float) -> str:

@@ -1,6 +1,8 @@
 """The inventory of the papers: every row can be read, resolved and planned, and its formulas give the checked numbers."""
 
 import inspect
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from sfumato.inventory import DATA_FOLDER, SECONDS, Formula, Line, Stops, all_ro
 from sfumato.methods import METHODS
 from sfumato.methods.empirical_denoiser import Grid, window
 from sfumato.settings import resolve
+from sfumato.sources import Reading, describe
 from tasks import public
 from tasks.planning import plan_run
 from tasks.runtime.caching import Stage
@@ -20,6 +23,7 @@ from tests.vectors import facts
 
 ROWS = all_rows(papers())
 STAGES = {one.name for one in vars(public).values() if isinstance(one, Stage)}
+PLANNED = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planned.py"))
 LONGEST_ROW, LONGEST_RUN = 20, 150
 """Minutes on two cores that a small row and a single run may take."""
 WRITTEN = """
@@ -105,6 +109,43 @@ def test_every_full_run_whose_data_are_there_can_be_planned(data, tmp_path, monk
         monkeypatch.setenv("SFUMATO_DATA", str(data))
         for run in here:
             assert plan_run(*run).plan.spends
+
+
+def test_every_run_of_a_papers_own_size_says_what_it_is_planned_to_cost():
+    assert all(line.hours > 0 and not line.minutes for _, line in lines("full"))
+    assert not [line.what for _, line in lines("small") if line.hours]
+    row = ROWS["dp-promise-table-2"]
+    assert row.hours == pytest.approx(sum(line.hours for line in runs("full").values() if line in row.full))
+    for name in ("rapid-table-1", "dp-promise-table-5", "dppm-table-1"):
+        line = ROWS[name].full[0]
+        assert line.hours == PLANNED["planned"](line), "write them anew: benchmarks/planned.py --write"
+
+
+@pytest.mark.slow
+def test_all_planned_hours_are_those_of_the_program_as_it_is():
+    stale = {line.what: PLANNED["planned"](line) for _, line in lines("full") if line.hours != PLANNED["planned"](line)}
+    assert not stale, "write them anew: benchmarks/planned.py --write"
+
+
+@pytest.mark.parametrize("name", ["mnist", "glyphs"])
+def test_data_sets_that_are_here_have_the_sizes_as_published(name, data):
+    one = PLANNED["PUBLISHED"][name]
+    train, every = (describe(name, Reading(part, folder=str(data))) for part in ("train", "all"))
+    assert (every.records, len(every.classes), every.channels) == (one.every, one.classes, one.channels)
+    assert name == "glyphs" or (train.records, train.height) == (one.train, one.side)
+
+
+def test_quoted_methods_have_numbers_of_the_same_things():
+    quoted = papers()["dppm"].quoted
+    assert [one.method.split(" ")[0] for one in quoted] == [
+        *("DP-GAN", "PATE-GAN", "GS-WGAN", "P3GM", "G-PATE", "DataLens", "DPGEN", "PSG"),
+    ]  # fmt: skip
+    assert "wrong" in quoted[6].idea and quoted[0].numbers["MNIST"] == "40.36, 80.11"
+    with pytest.raises(BadInput, match="'B' is quoted with other numbers than 'A'"):
+        text = (
+            WRITTEN + "quoted: [{method: A, idea: a, numbers: {one: '1'}}, {method: B, idea: b, numbers: {two: '2'}}]"
+        )
+        parsed(text, "x")
 
 
 def test_the_formulas_give_the_checked_numbers():

@@ -2,13 +2,15 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 
-from artifacts.reports.papers import RowResult, load_result, page, save_result, shown, standing_result, state
+from artifacts.reports.papers import RowResult, gpu_hours, load_result, page, save_result, shown, standing_result, state
 from sfumato.errors import BadInput
 from sfumato.inventory import all_rows, papers
+from sfumato.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
@@ -47,6 +49,50 @@ def test_every_row_stands_on_the_page_with_its_numbers_or_its_reason():
     for name, row in ROWS.items():
         assert f"**{row.place}** {row.shows}" in text
         assert row.lacking in text and (row.lacking or row.small or row.full), name
+
+
+def test_a_row_that_is_not_run_shows_its_planned_cost():
+    text = page(papers(), RESULTS)
+    for name, row in ROWS.items():
+        if row.full and not standing_result(RESULTS, name, row, "full"):
+            assert f"full not run, {gpu_hours(row.hours)} planned: `sfumato reproduce {name} --full`" in text
+            assert f"full not run, {gpu_hours(row.hours)} planned" in state(RESULTS, name, row)
+    assert "| DPGEN (J.-W. Chen et al. 2022) |" in text and "quality.md#how-to-read-these-tables" in text
+    assert [gpu_hours(hours) for hours in (0.42, 9.96, 37.4, 1065)] == [
+        *("0.4 GPU hours", "10.0 GPU hours", "37 GPU hours", "1,065 GPU hours"),
+    ]  # fmt: skip
+
+
+def test_every_picture_that_the_page_links_is_there():
+    links = re.findall(r"\]\(([^)]+\.png)\)", page(papers(), RESULTS))
+    place = ROOT / "docs" / "results"
+    assert len(links) > 20 and not [link for link in links if not (place / link).is_file()]
+
+
+def test_the_table_of_methods_says_what_the_rows_of_the_papers_say():
+    """Source by source, and whether what was measured has a certificate."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(docs/results/papers.md)" in text
+    rows = {
+        name: cells
+        for name, *cells in re.findall(
+            r"^\| `([\w-]+)` \| (.+?) \| .+? \| (.+?) \| (.+?) \| `.+` \|$", text, re.MULTILINE
+        )
+    }
+    assert set(rows) == set(METHODS)
+    for name, paper in papers().items():
+        year = paper.source.split()[-1]
+        assert rows[name][0] in (paper.source, f"{paper.title} {year}"), name
+    without = dict[str, set[bool]]()
+    for path in STORED:
+        result = RowResult.model_validate_json(path.read_text(encoding="utf-8"))
+        for line, of in zip(result.lines, ROWS[result.row].recipe(result.size), strict=True):
+            if of.method and "privacy.epsilon=inf" not in of.changes:
+                without.setdefault(of.method, set()).add(line.certificate is None)
+    assert {name for name, kinds in without.items() if True in kinds} == {
+        name for name in without if "none" in rows[name][2]
+    }
+    assert {name for name, kinds in without.items() if kinds == {True}} == set(), "each has a certified form"
 
 
 def test_what_is_written_is_read_again_infinite_prices_too(tmp_path):

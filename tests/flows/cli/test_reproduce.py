@@ -27,7 +27,7 @@ rows:
     small:
       - {{what: "distance", paper: 14.1, other_features: true, {DIGITS}, score: frechet}}
       - {{what: "accuracy", paper: 98.1, per_cent: true, {DIGITS}, score: cnn}}
-    full: [{{what: "distance", paper: 14.1, {DIGITS}, score: frechet}}]
+    full: [{{what: "distance", paper: 14.1, {DIGITS}, score: frechet, hours: 12.0}}]
   table-2: {{place: Table 2, shows: "large images", lacking: "needs 256 pixels"}}
 """
 SECOND = """
@@ -73,7 +73,15 @@ def test_the_list_shows_every_row_with_its_state(sfumato, papers, monkeypatch):
     monkeypatch.setattr("flows.cli.reproduce.OUT._width", 160, raising=False)
     shown = sfumato("reproduce", "--list")
     assert shown.code == 0
-    for word in ("first-table-1", "3 min", "GPU", "seconds", "needs 256 pixels", "second-table-1", "small not run"):
+    for word in (
+        "first-table-1",
+        "3 min",
+        "12 GPU hours",
+        "seconds",
+        "needs 256 pixels",
+        "second-table-1",
+        "small not run",
+    ):
         assert word in shown.out
     assert "second-table-1" not in sfumato("reproduce", "first", "--list").out
 
@@ -144,7 +152,8 @@ def test_a_refused_run_leaves_its_row_without_a_result_and_the_others_go_on(sfum
 
 
 def test_full_goes_on_when_it_is_told_to(sfumato, papers, carried_out, tmp_path):
-    assert sfumato("reproduce", "first", "--full", "--yes").code == 0
+    shown = sfumato("reproduce", "first", "--full", "--yes")
+    assert shown.code == 0 and "about 12 GPU hours" in shown.out
     assert json.loads((tmp_path / "results" / "first-table-1-full.json").read_text())["size"] == "full"
 
 
