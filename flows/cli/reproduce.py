@@ -82,6 +82,7 @@ def _left(rows: Mapping[str, PaperRow], size: Size, outputs: "Outputs", *, again
 
 def _planned(rows: Mapping[str, PaperRow], size: Size) -> "list[RowPlan]":
     """Every run planned before the first begins; a row whose data are not there, or that cannot be planned, is left out and named."""
+    from artifacts.reports.papers import planned as planned_cost
     from flows.reproduce import RowPlan
     from tasks.planning import PlannedRun, plan_run
 
@@ -95,7 +96,7 @@ def _planned(rows: Mapping[str, PaperRow], size: Size) -> "list[RowPlan]":
                     known_runs[key] = plan_run(line.method, line.preset, line.changes_in(str(where().data)))
                 runs.append(known_runs[key] if line.method else None)
         except BadInput as error:
-            warn(f"{name} is left out: {error}")
+            warn(f"{name} is left out{planned_cost(row, size)}: {error}")
             continue
         plans.append(RowPlan(name, row, size, tuple(runs)))
     return plans
@@ -107,7 +108,7 @@ def _end(left: Mapping[str, PaperRow], able: int, outputs: "Outputs") -> None:
 
     if left and len(left) == able:
         raise BadInput(
-            f"nothing was measured, and {str(outputs.page)!r} stays as it is: no run of these {able} rows can be planned here. "
+            f"nothing was measured, and {str(outputs.page)!r} stays as it is: no row that was asked for can be planned here. "
             "sfumato reproduce --list shows the others"
         )
     if not left:
