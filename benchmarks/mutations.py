@@ -80,23 +80,22 @@ FAULTS = (
     Fault(
         "counts: no noise",
         MECHANISMS,
-        "counts = torch.bincount(torch.as_tensor(voters.labels), minlength=classes)\n"
-        "    return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)",
+        "return histogram(torch.as_tensor(voters.labels), event, cells=classes, source=source)",
         "return torch.bincount(torch.as_tensor(voters.labels), minlength=classes)",
         OF_QUERIES,
     ),
     Fault(
         "counts: all records of a group count",
         MECHANISMS,
-        "voters = one_of_each(images, source)\n    counts",
-        "voters = images\n    counts",
+        "voters = one_of_each(images, source)\n    return histogram",
+        "voters = images\n    return histogram",
         f"{OF_QUERIES} sfumato/privacy/test_units.py",
     ),
     Fault(
         "votes: no noise",
         MECHANISMS,
-        ".view(classes, options)\n    return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)",
-        ".view(classes, options)\n    return counts",
+        "return histogram(rows * options + chosen, event, cells=classes * options, source=source).view",
+        "return torch.bincount(rows * options + chosen, minlength=classes * options).view",
         OF_QUERIES,
     ),
     Fault(

@@ -3,6 +3,7 @@
 from PIL.Image import Image
 
 from artifacts.record import RunRecord
+from sfumato.diffusion.edm import stopped_at
 from sfumato.errors import BadInput
 from sfumato.images import enlargement, grid
 from sfumato.inventory import Stops
@@ -20,7 +21,7 @@ def stopped_sampling(record: RunRecord, settings: Settings, order: Order, contex
     ancestors, place, facts = released(record), where(), record.plan.facts
     if ancestors.tuned is None:
         raise BadInput(f"run {record.run} trained no network on private images, which a picture of stops needs")
-    store, device = place.store(), device_of(settings.machine)
+    store, device, levels = place.store(), device_of(settings.machine), stops.grid.levels().tolist()
     autoencoder = ancestors.public.autoencoder
     folders = PartFolders(
         public=store.folder(ancestors.public.model),
@@ -35,10 +36,8 @@ def stopped_sampling(record: RunRecord, settings: Settings, order: Order, contex
             access,
             parts.tuned,
             parts.schedule,
-            stops.grid.levels().tolist(),
-            stops.places,
+            lambda denoise, like: stopped_at(denoise, like, levels, stops.places, seed=settings.seed),
             classes=len(facts.classes),
-            seed=settings.seed,
             device=device,
             codec=parts.codec,
         )

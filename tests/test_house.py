@@ -132,6 +132,7 @@ JUDGES = {
     "sfumato/recipe/estimate.py": "counts how long judging takes, and sees no score",
     "tasks/evaluation.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
+    "tasks/stopped_sampling.py": "draws a picture of a finished run, and measures nothing",
     "tasks/data_profile.py": "keeps what was measured before any run",
     "tasks/record.py": "writes it down",
     "sfumato/rehearsal.py": "measures public images alone",

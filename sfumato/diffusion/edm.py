@@ -5,7 +5,9 @@ the noise of the time at which (1 - ab) / ab = sigma^2. Not covered: levels beyo
 the last of them stands in.
 """
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +15,9 @@ from torch import Tensor
 from sfumato.diffusion.objective import Draws, normal
 from sfumato.diffusion.samplers import NoisePredictor, time_of
 from sfumato.diffusion.schedule import NoiseSchedule
+
+ImageDenoiser = Callable[[Tensor, float], Tensor]
+"""(x `[b, c, h, w]`, its noise level) -> the clean images that are expected."""
 
 
 def clean_image(schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, y: Tensor, sigma: float) -> Tensor:
@@ -34,3 +39,18 @@ def noisy_step(x: Tensor, image: Tensor, sigma: float, after: float, generator: 
 def step_noise(sigma: float, after: float) -> float:
     """Standard deviation of the noise in `noisy_step`, relative to its `image`: sqrt(sigma^3 / (2 (sigma - after)))."""
     return math.sqrt(sigma**3 / (2 * (sigma - after)))
+
+
+@torch.inference_mode()
+def stopped_at(
+    denoise: ImageDenoiser, like: Tensor, levels: Sequence[float], stops: Sequence[int], *, seed: int
+) -> Tensor:
+    """Where sampling from `levels[0]` on is at the places `stops` of the levels, from 1 on: as many noisy images as `like` `[b, c, h, w]` for each, in the
+    order of the levels, `[stops, b, c, h, w]`. The same `seed` gives the same noise to every denoiser."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    x, reached = levels[0] * normal(like, generator), []
+    for place, (sigma, after) in enumerate(itertools.pairwise(levels), 1):
+        x = noisy_step(x, denoise(x, sigma), sigma, after, generator)
+        if place in stops:
+            reached.append(x)
+    return torch.stack(reached)

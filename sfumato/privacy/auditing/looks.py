@@ -1,8 +1,7 @@
 """Accesses without noise: images are scored against private ones. All results are INTERNAL and may not leave."""
 
 import contextlib
-import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,8 +12,8 @@ from torch import Tensor, nn
 from sfumato.alignment import ClassMaps, aligned
 from sfumato.backbone import Backbone
 from sfumato.config import Evaluation
-from sfumato.diffusion.edm import clean_image, noisy_step
-from sfumato.diffusion.objective import Corrupt, normal
+from sfumato.diffusion.edm import ImageDenoiser, clean_image
+from sfumato.diffusion.objective import Corrupt
 from sfumato.diffusion.samplers import NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.evaluation import extractors, scores, two_samples
@@ -237,42 +236,35 @@ def stopped(
     access: Access,
     network: NoisePredictor,
     schedule: NoiseSchedule,
-    levels: Sequence[float],
-    stops: Collection[int],
+    sample: Callable[[ImageDenoiser, Tensor], Tensor],
     *,
     classes: int,
-    seed: int,
     device: torch.device,
     codec: Codec = PIXELS,
 ) -> tuple[np.ndarray, dict[str, str]]:
-    """An image of each class where sampling along the noise `levels` is at the places `stops`, uint8 `[stops, 2, classes, c, h, w]`: by the mean of the
-    private records of the class, weighted by their likelihoods, and by `network`, from the same noise. Also the entry of the look.
+    """An image of each class where sampling stops, uint8 `[stops, 2, classes, c, h, w]`: by the mean of the private records of the class, weighted by
+    their likelihoods, and by `network`. Also the entry of the look.
 
-    Nothing bounds or hides a record here: late images are records (Anonymous 2025, Figure 7).
+    `sample` samples by a denoiser from the same noise whenever it is called; its second argument says of which shape, `[classes, c, h, w]`, and the result
+    is `[stops, classes, c, h, w]`. Nothing bounds or hides a record here: late images are records (Anonymous 2025, Figure 7).
 
     Many parameters: two samplers, and the one look that serves both.
     """
     with looking(access, "train") as train:
         records, labels = codec.encode(to_unit(train.images.pixels).to(device)), torch.as_tensor(train.images.labels)
-        y = torch.arange(classes, device=device)
+        y, like = torch.arange(classes, device=device), records.new_empty(classes, *records.shape[1:])
 
         def empirical(x: Tensor, sigma: float) -> Tensor:
-            return torch.cat(
-                [_posterior_mean(records[labels == label], x[label, None], sigma) for label in range(classes)]
-            )
+            means = [_posterior_mean(records[labels == label], x[label, None], sigma) for label in range(classes)]
+            return torch.cat(means)
 
         def neural(x: Tensor, sigma: float) -> Tensor:
             return clean_image(schedule, network, x, y, sigma)
 
-        shown = []
-        for denoise in (empirical, neural):
-            generator = torch.Generator(device).manual_seed(seed)
-            x = levels[0] * normal(records.new_empty(classes, *records.shape[1:]), generator)
-            for place, (sigma, after) in enumerate(itertools.pairwise(levels), 1):
-                x = noisy_step(x, denoise(x, sigma), sigma, after, generator)
-                if place in stops:
-                    shown.append(to_pixels(codec.decode(x)))
-        return np.stack(shown).reshape(2, len(stops), classes, *shown[0].shape[1:]).swapaxes(0, 1), train.entries
+        both = torch.stack([sample(denoise, like) for denoise in (empirical, neural)], 1)
+        return np.stack([to_pixels(codec.decode(one)) for one in both.flatten(0, 1)]).reshape(
+            *both.shape[:3], *train.images.pixels.shape[1:]
+        ), train.entries
 
 
 def _posterior_mean(records: Tensor, x: Tensor, sigma: float) -> Tensor:

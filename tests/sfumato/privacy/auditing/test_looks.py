@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sfumato.config import Evaluation, Schedule
+from sfumato.diffusion.edm import stopped_at
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.edm_levels import Levels
 from sfumato.errors import BadInput
@@ -239,7 +240,10 @@ def test_sampling_by_the_records_ends_in_records_and_stops_earlier_in_noise(ledg
         return torch.zeros_like(x)
 
     def picture(at):
-        return stopped(access_to(ledger), silent, schedule, levels, at, classes=10, seed=3, device=torch.device("cpu"))
+        def sample(denoise, like):
+            return stopped_at(denoise, like, levels, at, seed=3)
+
+        return stopped(access_to(ledger), silent, schedule, sample, classes=10, device=torch.device("cpu"))
 
     shown, entries = picture((32, 50))
     assert shown.shape == (2, 2, 10, 1, 8, 8) and shown.dtype == np.uint8
