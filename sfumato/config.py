@@ -529,9 +529,9 @@ class Evaluation(Section):
     features: Literal["auto", "cnn", "inception"] = "auto"
     """Extractor of the features in which images are compared: `cnn` (small, trained on the public images), `inception` (of published
     FIDs; its weights are fetched where they are missing), or `auto`: Inception where it is on the machine, the CNN elsewhere."""
-    classifiers: Literal["fast", "all", "dppm"] = "fast"
+    classifiers: Literal["fast", "all", "dppm_cnn"] = "fast"
     """Classifiers that learn from the synthetic images and are tested on held-out private ones: `fast`, logistic regression and a small
-    CNN; `all`, also the papers' MLP, CNN and (in colour) ResNet-9, and ten more of scikit-learn's (dp-promise, Table 2); `dppm`, the
+    CNN; `all`, also the papers' MLP, CNN and (in colour) ResNet-9, and ten more of scikit-learn's (dp-promise, Table 2); `dppm_cnn`, the
     fast two and the CNN of DPPM's Table 1 (Liu et al. 2024, Figure 4c)."""
     epochs: int = Field(default=50, ge=1)
     """Epochs of the papers' networks (Wang et al. 2024; DPPM does not say)."""

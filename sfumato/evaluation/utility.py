@@ -73,7 +73,7 @@ def wanted(how: Evaluation, shape: tuple[int, int, int]) -> tuple[tuple[str, ...
     channels, height, width = shape
     missing: dict[str, str] = {}
     too_small = "needs {} pixels a side, here are " + f"{height}x{width}"
-    if how.classifiers == "dppm":
+    if how.classifiers == "dppm_cnn":
         if min(height, width) >= networks.DPPM_LEAST_SIDE:
             return (*FAST, *DPPM), missing
         return FAST, {"dppm_cnn": "DPPM's CNN " + too_small.format(networks.DPPM_LEAST_SIDE)}

@@ -131,8 +131,8 @@ def test_what_is_asked_for_depends_on_the_images():
     everything = Evaluation(classifiers="all")
     names, missing = wanted(everything, (3, 32, 32))
     assert set(names) == {*FAST, *PAPERS, *TEN} and missing == {}
-    assert wanted(Evaluation(classifiers="dppm"), (1, 8, 8)) == ((*FAST, "dppm_cnn"), {})
-    names, missing = wanted(Evaluation(classifiers="dppm"), (1, 1, 8))
+    assert wanted(Evaluation(classifiers="dppm_cnn"), (1, 8, 8)) == ((*FAST, "dppm_cnn"), {})
+    names, missing = wanted(Evaluation(classifiers="dppm_cnn"), (1, 1, 8))
     assert names == FAST and "2 pixels a side, here are 1x8" in missing["dppm_cnn"]
     names, missing = wanted(everything, (1, 8, 8))
     assert set(names) == {*FAST, "mlp", *TEN}
