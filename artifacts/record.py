@@ -38,6 +38,9 @@ class StageRecord(BaseModel):
     cached: bool
     made_in: float
     """Time of the run that made it."""
+    memory: float = 0.0
+    """Largest memory (GB) of the process that made it, and of a GPU; INTERNAL. 0 where not measured, as in records of earlier versions."""
+    gpu_memory: float = 0.0
     label: str = ""
     """Label of its result; the time of INTERNAL work is INTERNAL too."""
 
@@ -132,6 +135,12 @@ class RunRecord(BaseModel):
         """Time that this run took, stage by stage."""
         return sum(stage.seconds for stage in self.stages)
 
+    @property
+    def memory(self) -> tuple[float, float]:
+        """Largest memory (GB) of a stage's process, and of a GPU, in whichever runs made the stages; 0 where not measured. INTERNAL."""
+        each = [(stage.memory, stage.gpu_memory) for stage in self.stages]
+        return max((one for one, _ in each), default=0.0), max((other for _, other in each), default=0.0)
+
 
 INTERNAL_FIELDS = ("metrics", "copies", "audit", "account", "internal_report")
 UNTOLD = ("data", "seed")
@@ -143,6 +152,10 @@ def record_json(record: RunRecord) -> dict[str, Any]:
     fields = record.model_dump(mode="json")
     internal = {name: fields.pop(name) for name in INTERNAL_FIELDS}
     internal["settings"] = {name: fields["settings"].pop(name) for name in UNTOLD if name in fields["settings"]}
+    internal["memory"] = [
+        {"name": stage["name"], **{name: stage.pop(name) for name in ("memory", "gpu_memory")}}
+        for stage in fields["stages"]
+    ]
     internal["stages"] = [stage for stage in fields["stages"] if stage["label"] == Label.INTERNAL]
     fields["stages"] = [stage for stage in fields["stages"] if stage["label"] != Label.INTERNAL]
     internal["tracking"] = {

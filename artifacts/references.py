@@ -4,6 +4,9 @@ from pydantic import BaseModel, ConfigDict
 
 from artifacts.labels import Label
 
+EFFORT = ("seconds", "memory", "gpu_memory")
+"""Fields that are noted beside an artifact, of which its address says nothing."""
+
 
 class Ref(BaseModel):
     """Address, label and parents of an artifact in the store."""
@@ -15,8 +18,16 @@ class Ref(BaseModel):
     label: Label
     seconds: float = 0.0
     """Time that its stage took when it was made."""
+    memory: float = 0.0
+    """Largest memory (GB) of its process meanwhile, and of a GPU; INTERNAL, since what INTERNAL stages left there counts too. 0 where not measured."""
+    gpu_memory: float = 0.0
     tracked: str = ""
     """Id of the MLflow run that describes it."""
+
+    @property
+    def effort(self) -> dict[str, float]:
+        """What it took to make it: `EFFORT` by name."""
+        return {name: value for name, value in self.model_dump().items() if name in EFFORT}
 
 
 class PublicImages(Ref):

@@ -10,7 +10,7 @@ Not covered: removing artifacts that nobody needs any more; encryption. Secrets 
 
 import functools
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,17 +61,17 @@ class Remote:
         if data is not None:
             to.write_bytes(data)
 
-    def remember(self, key: str, digest: str, seconds: float) -> None:
-        """Note which artifact was made under a cache key, and how long that took."""
+    def remember(self, key: str, digest: str, effort: Mapping[str, float]) -> None:
+        """Note which artifact was made under a cache key, and what that took."""
         with self._spoken() as (files, root):
-            files.pipe_file(f"{root}/keys/{key}", json.dumps({"artifact": digest, "seconds": seconds}).encode())
+            files.pipe_file(f"{root}/keys/{key}", json.dumps({"artifact": digest, **effort}).encode())
 
-    def recall(self, key: str) -> tuple[str, float] | None:
-        """The artifact that was made under a cache key, and the time; None where none was, or the note is damaged."""
+    def recall(self, key: str) -> tuple[str, dict[str, float]] | None:
+        """The artifact that was made under a cache key, and what that took; None where none was, or the note is damaged."""
         try:
             note = json.loads(self._read(f"keys/{key}") or b"")
-            return str(note["artifact"]), float(note["seconds"])
-        except (ValueError, KeyError, TypeError):
+            return str(note.pop("artifact")), {name: float(value) for name, value in note.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def _read(self, path: str) -> bytes | None:

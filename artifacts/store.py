@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from artifacts.labels import Label, combined
-from artifacts.references import Ref
+from artifacts.references import EFFORT, Ref
 from artifacts.remote import MANIFEST, Remote
 from sfumato.errors import SHOWN_DIGITS, BadInput, without_passwords
 
@@ -239,10 +239,10 @@ class Store:
 
     def remember(self, key: str, ref: Ref) -> None:
         """Publish an artifact made here under a cache key for other machines; files that the remote store lacks are sent."""
-        if self.remote and self.remote.recall(key) != (ref.digest, ref.seconds):
+        if self.remote and self.remote.recall(key) != (ref.digest, ref.effort):
             if self.remote.manifest(ref.digest) is None:
                 self.remote.push(ref.digest, self.folder(ref))
-            self.remote.remember(key, ref.digest, ref.seconds)
+            self.remote.remember(key, ref.digest, ref.effort)
 
     def recall(self, key: str) -> Ref | None:
         """An artifact that another machine made under a cache key, fetched and checked; None where there is no complete one."""
@@ -252,22 +252,23 @@ class Store:
     def note(self, key: str, ref: Ref) -> None:
         """Write down here under which cache key an artifact was made."""
         (self.root / "keys").mkdir(exist_ok=True)
-        write_text(self.root / "keys" / f"{key}.json", json.dumps({"digest": ref.digest, "seconds": ref.seconds}))
+        write_text(self.root / "keys" / f"{key}.json", json.dumps({"digest": ref.digest, **ref.effort}))
 
     def noted(self, key: str) -> Ref | None:
         """The artifact that was written down under a cache key; None where there is none, or it is missing or damaged."""
         try:
             note = json.loads((self.root / "keys" / f"{key}.json").read_text())
-            return self._known(str(note["digest"]), float(note["seconds"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            return self._known(str(note.pop("digest")), {name: float(value) for name, value in note.items()})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _known(self, digest: str, seconds: float) -> Ref | None:
+    def _known(self, digest: str, effort: Mapping[str, float]) -> Ref | None:
         if not self.intact(digest):
             return None
         manifest = self.manifest(digest)
         kind = next((kind for kind in _kinds(Ref) if kind.__name__ == manifest["kind"]), None)
-        return kind(digest=digest, label=manifest["label"], seconds=seconds) if kind else None
+        known = {name: effort[name] for name in EFFORT if name in effort}
+        return kind(digest=digest, label=manifest["label"]).model_copy(update=known) if kind else None
 
     def intact(self, ref: Ref | str) -> bool:
         """Whether the artifact is there and unchanged."""

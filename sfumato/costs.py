@@ -6,6 +6,7 @@ machine. Not covered: the time on *this* machine, which is `sfumato.recipe.estim
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from sfumato.config import BackboneSettings, Latent, Network
@@ -29,6 +31,8 @@ HEAD_FEATURES = 4
 BILLION = 1e9
 MOST_NETWORKS = 256
 """Size of the cache of networks' work."""
+INPUTS = 2
+"""Inputs of a network whose work is counted: a normalisation may refuse a single one."""
 ZEROS_UP_TO = 64
 """Largest side of an input, or most of its channels, that a network is given as zeros when its work is counted."""
 
@@ -107,6 +111,13 @@ class _Undrawn(TorchFunctionMode):
 
 
 @contextlib.contextmanager
+def without_weights() -> Iterator[None]:
+    """Inside the block, building networks costs next to nothing: they have shapes and no numbers (torch's device "meta")."""
+    with torch.device("meta"), _Undrawn():
+        yield
+
+
+@contextlib.contextmanager
 def without_numbers(shape: Shape) -> Iterator[None]:
     """Inside the block, building and calling networks for inputs of `shape` costs next to nothing; their outputs mean nothing.
 
@@ -117,32 +128,54 @@ def without_numbers(shape: Shape) -> Iterator[None]:
         yield
 
 
+def weights_of(make: Callable[[], nn.Module]) -> int:
+    """The number of weights of the network that `make` builds."""
+    with without_weights():
+        return sum(parameter.numel() for parameter in make().parameters())
+
+
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
     """The work of a denoiser for one image or latent of `shape`; `BadInput` where the two do not fit."""
     # What its numbers stand for costs nothing; the velocity would need a schedule.
     network = network.model_copy(update={"prediction": "noise"})
-    with without_numbers(shape):
-        model = build(network, shape, classes)
-        x, t = torch.zeros(1, *shape), torch.ones(1, dtype=torch.long)
-        return counted(model, lambda: model(x, t, torch.zeros(1, dtype=torch.long)))
+
+    def inputs() -> tuple[torch.Tensor, ...]:
+        t, y = torch.ones(INPUTS, dtype=torch.long), torch.zeros(INPUTS, dtype=torch.long)
+        return torch.zeros(INPUTS, *shape), t, y
+
+    return _work(lambda: build(network, shape, classes), shape, inputs)
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def autoencoder_work(latent: Latent, image: Shape) -> Work:
     """The work of an autoencoder for one image, encoding and decoding; `BadInput` where the two do not fit."""
-    with without_numbers(image):
-        model = build_autoencoder(latent, image)
-        x, noise = torch.zeros(1, *image), torch.zeros(1, *latent_shape(latent, image))
-        return counted(model, lambda: model(x, noise))
+    noise = latent_shape(latent, image)
+    return _work(
+        lambda: build_autoencoder(latent, image),
+        image,
+        lambda: (torch.zeros(INPUTS, *image), torch.zeros(INPUTS, *noise)),
+    )
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def backbone_work(backbone: BackboneSettings, image: Shape, classes: int) -> Work:
     """The work of the public backbone for one image."""
-    with without_numbers(image):
-        model = BackboneNetwork(image, classes, width=backbone.width)
-        return counted(model, lambda: model(torch.zeros(1, *image)))
+    return _work(
+        lambda: BackboneNetwork(image, classes, width=backbone.width), image, lambda: (torch.zeros(INPUTS, *image),)
+    )
+
+
+def _work(make: Callable[[], nn.Module], shape: Shape, inputs: Callable[[], tuple[torch.Tensor, ...]]) -> Work:
+    """The work of the network that `make` builds for one of `INPUTS` inputs of `shape`."""
+    with without_weights():
+        model = make()
+    with without_numbers(shape):
+        # A single zero stands for each tensor, so that a network of any size takes no memory.
+        tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+        zeros = {name: torch.zeros((), dtype=one.dtype).expand(one.shape) for name, one in tensors}
+        whole = counted(model, lambda: functional_call(model, zeros, inputs()))
+    return Work(whole.multiply_adds / INPUTS, whole.weights, whole.numbers / INPUTS)
 
 
 def counted(model: nn.Module, call: Callable[[], Any]) -> Work:

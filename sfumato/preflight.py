@@ -22,6 +22,7 @@ from sfumato.backbone import LEAST_CLASSES
 from sfumato.class_shares import with_shares
 from sfumato.clusters import FEWEST, clusters_for, kinds_of
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Latent, Network, Privacy, Schedule
+from sfumato.costs import denoiser_work
 from sfumato.data_settings import FEWEST_PIXELS, MOST_PIXELS
 from sfumato.default_public import SHAPES, drawn_beside, drawn_warning, unnamed
 from sfumato.diffusion.schedule import make_schedule
@@ -42,14 +43,15 @@ from sfumato.methods.plan import (
     with_numbers,
 )
 from sfumato.networks.autoencoder import latent_shape
-from sfumato.networks.build import build, resolved
+from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
+from sfumato.networks.miniature import miniature
 from sfumato.own_releases import drawn_from_others, refuse_own, sets_behind
 from sfumato.pretrained import brought, with_pretrained
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
-from sfumato.privacy.engine.validation import refuse_clip, survey
+from sfumato.privacy.engine.validation import CROWDS, refuse_clip, survey
 from sfumato.recipe.auto import follow
 from sfumato.recipe.paid_judge import ENOUGH_RECORDS
 from sfumato.recipe.representation import SMALL, nearest_side
@@ -63,8 +65,10 @@ LEAST_SHARE = 0.001
 """Smallest share of the records that is advised in place of a limit."""
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
-SURVEYED_WIDTH = 32
-"""Channels of the first level of a U-Net that stands for wider ones when a plan is made."""
+SURVEYED_NUMBERS = 1e8
+"""Most numbers (of 4 bytes) that the validation of a network as it is may hold."""
+SURVEYED, SURVEYED_WEIGHTS = 16, 5
+"""What it holds in units of the numbers that linear layers and convolutions put out, and of the weights: 1.7 GB for a U-Net of 1.5 million weights at 28x28."""
 Known = Callable[[str], Constants | None]
 """From the name of a private set to its constants in the ledger."""
 Agreed = Callable[[str], float | None]
@@ -171,8 +175,7 @@ def preflight(
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
     if settings.evaluation.baseline or not METHODS[settings.method.name].blueprint:
-        surveyed = _narrow(settings.network, shape[1])
-        _refuse_network(surveyed, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
+        _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
     warnings = [
         *weaknesses(settings.privacy, facts),
         *few_in_a_class(settings.privacy, facts),
@@ -203,14 +206,6 @@ def _with_clusters(settings: Settings, records: int, images: int) -> Settings:
     return settings.model_copy(update={"selection": selection.model_copy(update={"clusters": count})})
 
 
-def _narrow(network: Network, side: int) -> Network:
-    """The network, or a U-Net of the same layers with fewer channels, in which they treat records alike: of 86 million parameters the validation took
-    minutes and 15 GB. Training validates the network itself before its first step."""
-    sized = resolved(network, side)
-    wide = sized.kind == "unet" and sized.width > SURVEYED_WIDTH and not network.config
-    return sized.model_copy(update={"width": SURVEYED_WIDTH}) if wide else network
-
-
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def _refuse_network(
     network: Network,
@@ -220,7 +215,13 @@ def _refuse_network(
     trainable: tuple[str, ...],
     rank: int,
 ) -> None:
-    """`BadInput` for a network that cannot be trained privately with these settings; one that passed is not validated again."""
+    """`BadInput` for a network that cannot be trained privately with these settings; one that passed is not validated again.
+
+    Of a large one the miniature is validated; itself it is in training, before its first private step.
+    """
+    work = denoiser_work(network, shape, classes)
+    if SURVEYED * work.numbers * CROWDS[-1] + SURVEYED_WEIGHTS * work.weights > SURVEYED_NUMBERS:
+        network, shape = miniature(network, shape)
     model = build(network, shape, classes, alpha_bar=make_schedule(schedule).alpha_bar)
     groups = parameters_by_group(model)
     if not set(groups) & set(trainable):

@@ -150,6 +150,7 @@ IDLE = {
 }
 TORCH = {
     "tasks/runtime/artifact.py": {"device", "cuda", "get_num_threads", "set_num_threads"},
+    "tasks/runtime/memory.py": {"cuda"},
     "tasks/runtime/run.py": {"device"},
     "tasks/runtime/locks.py": {"device"},
 }

@@ -15,7 +15,7 @@ from artifacts.labels import Label, combined
 from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.reports.audit import NOTICE
 from artifacts.reports.differences import CONFIDENCE, PairRow, half_width, section_of
-from artifacts.reports.in_short import SCORES
+from artifacts.reports.in_short import SCORES, in_gigabytes
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text
 from sfumato.drawing import some_of_each
 from sfumato.evaluation.extractors import only_extractor
@@ -64,6 +64,8 @@ class Row(BaseModel):
     """Images covered by the certificate; `none` without one."""
     evaluations: int
     """Network evaluations per image."""
+    memory: tuple[float, float] = (0.0, 0.0)
+    """Largest memory (GB) among the runs, of a process and of a GPU; 0 where not measured."""
     scores: dict[str, Spread]
     classes: str = EVENLY
     """How the number of images of each class is chosen (`generation.classes`)."""
@@ -140,6 +142,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         relation=first.plan.privacy.relation,
         images=first.certificate.images if first.certificate else NONE,
         evaluations=first.plan.evaluations,
+        memory=tuple(max(each) for each in zip(*(record.memory for record in records), strict=True)),
         classes=first.plan.generation.classes,
         scores={key: spread([scores.get(key) for scores in judged]) for key in SCORES},
         feature_extractor=only_extractor(scores.get("feature_extractor", "") for scores in judged),
@@ -159,7 +162,18 @@ def spread(values: Sequence[float | None]) -> Spread:
 def comparison_table(comparison: Comparison) -> Table:
     """The table; INTERNAL. Refuses rows from two feature extractors."""
     only_extractor(row.feature_extractor for row in comparison.rows)
-    head = ["target", "claim", "certificate", "relation", "covers", "label", "classes", "evaluations", *SCORES.values()]
+    head = [
+        "target",
+        "claim",
+        "certificate",
+        "relation",
+        "covers",
+        "label",
+        "classes",
+        "evaluations",
+        "memory (GB)",
+        *SCORES.values(),
+    ]
     cells = [
         [
             *names,
@@ -171,6 +185,7 @@ def comparison_table(comparison: Comparison) -> Table:
             row.label,
             row.classes,
             row.evaluations,
+            in_gigabytes(*row.memory),
             *(str(row.scores[key]) for key in SCORES),
         ]
         for names, row in lines(comparison)
@@ -185,7 +200,7 @@ def comparison_page(comparison: Comparison) -> Page:
     captions = "; ".join(f"{' '.join(names)} at {row.target:g}" for names, row in lines(comparison))
     explained = (
         f"Over {seeds} seed{'s' * (seeds > 1)}: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own "
-        "analysis says; only a certificate is a promise. evaluations: network evaluations per image. Frechet distance and coverage in: "
+        "analysis says; only a certificate is a promise. evaluations: network evaluations per image; memory: the largest of a stage. Frechet distance and coverage in: "
         f"{comparison.rows[0].feature_extractor or 'features not named'}."
     )
     sections = [

@@ -76,6 +76,11 @@ def checks(record: RunRecord) -> str:
     return f"{copied} Audited: {audit_note(audit)}"
 
 
+def in_gigabytes(memory: float, gpu_memory: float) -> str:
+    """The largest memory (GB) of a process, and of a GPU where it used one; empty where it was not measured. INTERNAL."""
+    return (f"{memory:.2f}" + (f", GPU {gpu_memory:.2f}" if gpu_memory else "")) if memory else ""
+
+
 def audit_note(audit: Audit) -> str:
     """The results of games and guesses, and what they could refute, in a sentence or two; for the report of the run."""
     if audit.reason:

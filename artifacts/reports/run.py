@@ -16,7 +16,7 @@ from artifacts.pictures import MOST_CLASSES
 from artifacts.record import RunRecord, judge_went_by_its_own, run_folder
 from artifacts.references import VOTES_FOR
 from artifacts.reports.audit import AUDIT_PICTURE, audit_sections
-from artifacts.reports.in_short import COPIES_PICTURE, checks, statement
+from artifacts.reports.in_short import COPIES_PICTURE, checks, in_gigabytes, statement
 from artifacts.reports.officer import TITLE as OFFICER
 from artifacts.reports.officer import officer_page
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text, in_html, in_markdown, inside, write_tables
@@ -359,19 +359,24 @@ TIME = "Time"
 
 
 def _time(record: RunRecord, *, internal: bool = False) -> PageSection:
-    """Time of each stage; that of stages with an INTERNAL result is in the INTERNAL version alone, since it depends on private images."""
+    """Time of each stage; that of stages with an INTERNAL result is in the INTERNAL version alone, since it depends on private images, and so does
+    memory, of which INTERNAL stages leave some to others."""
     timed = [stage for stage in record.stages if internal or stage.label in (Label.PUBLIC, Label.DP)]
     left = "" if internal else " The time of the others depends on private images without noise, and is not shown here."
-    rows = [
-        [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
-        for stage in timed
-    ]
+    head, rows = (
+        ["stage", "seconds in this run", "cache", "seconds when made"],
+        [
+            [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
+            for stage in timed
+        ],
+    )
+    if internal:
+        head.append("memory when made (GB)")
+        rows = [[*row, in_gigabytes(stage.memory, stage.gpu_memory)] for row, stage in zip(rows, timed, strict=True)]
     total = Text(
         f"{len(timed)} of {len(record.stages)} stages, in {sum(stage.seconds for stage in timed):.0f} seconds.{left}"
     )
-    return PageSection(
-        TIME, [total, Table("time", ["stage", "seconds in this run", "cache", "seconds when made"], rows)]
-    )
+    return PageSection(TIME, [total, Table("time", head, rows)])
 
 
 def _ledger(record: RunRecord) -> PageSection:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flows.cli.options import HOUR
 from sfumato.class_shares import images_of_each, number_of_classes
-from sfumato.costs import without_numbers
+from sfumato.costs import weights_of, without_weights
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
@@ -39,7 +39,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     facts = plan.facts
     shape = latent_shape(settings.latent, facts.shape)
     levels = make_schedule(settings.schedule).alpha_bar
-    sizes = parameters_by_group(build(settings.network, shape, facts.learnt_classes, alpha_bar=levels))
+    with without_weights():
+        sizes = parameters_by_group(build(settings.network, shape, facts.learnt_classes, alpha_bar=levels))
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
@@ -199,7 +200,7 @@ def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str
     """The parts that learn from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
     blueprint = design(METHODS[settings.method.name], settings, shape, plan.facts)
-    with without_numbers(blueprint.shape):
+    with without_weights():
         levels = make_schedule(settings.schedule).alpha_bar
         model = build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels)
     if plan.members:
@@ -227,7 +228,7 @@ def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
     if settings.latent.kind == "none":
         return ""
     c, h, w = latent_shape(settings.latent, image)
-    size = sum(p.numel() for p in build_autoencoder(settings.latent, image).parameters())
+    size = weights_of(lambda: build_autoencoder(settings.latent, image))
     how = "from elsewhere" if settings.latent.from_ else f"{settings.latent.steps} steps"
     return f"autoencoder to {h}x{w} with {c} channel(s) ({size:,} parameters), {how}; "
 

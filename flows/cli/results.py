@@ -160,7 +160,7 @@ def unlicensed(record: "RunRecord", own: "Release") -> str:
 
 def summary(record: "RunRecord") -> None:
     """A run at a glance: what may be shown, and below a heading what may not."""
-    from artifacts.reports.in_short import POOR, SCORES, checks, doubts, statement
+    from artifacts.reports.in_short import POOR, SCORES, checks, doubts, in_gigabytes, statement
     from artifacts.reports.odds import rounded_up
 
     OUT.print(
@@ -198,7 +198,9 @@ def summary(record: "RunRecord") -> None:
     ):
         OUT.print(f"not measured: {'; '.join(missing)}", soft_wrap=True, markup=False, highlight=False)
     cached = sum(stage.cached for stage in record.stages)
-    OUT.print(f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s", markup=False)
+    memory = in_gigabytes(*record.memory)
+    needed = f", {memory} GB of memory" if memory else ""
+    OUT.print(f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s{needed}", markup=False)
     OUT.print(checks(record), soft_wrap=True, markup=False, highlight=False)
     _places({"INTERNAL report": record.internal_report})
 

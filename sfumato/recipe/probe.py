@@ -9,7 +9,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,13 @@ from sfumato.fourier import random_features
 from sfumato.matching import matched
 from sfumato.methods.parts import Target
 from sfumato.networks.autoencoder import Shape
+from sfumato.networks.denoiser import groups_of
+from sfumato.privacy.engine.autotune import fastest
+from sfumato.privacy.engine.capture import Unknown
+from sfumato.privacy.engine.clipping import GAMMA, add_clipped
+from sfumato.privacy.engine.folded import bundled, weigh_records
 from sfumato.privacy.engine.kernel_mean import kernel_mean
+from sfumato.privacy.engine.per_record import gradients_of_records
 from sfumato.privacy.noise import system_source
 from sfumato.settings import Settings
 
@@ -69,8 +75,13 @@ class Probe:
         """The median of these ratios."""
         return statistics.median(self.ratios) if self.ratios else 1.0
 
-    def per_image(self, kind: str, work: Work, step: Callable[[int], Any], *, training: bool = True) -> float:
-        """Seconds of one image in a step of `kind` whose forward pass is `work`: timed where that is small, by the table otherwise."""
+    def per_image(
+        self, kind: str, work: Work, step: Callable[[int], Any], *, training: bool = True, together: int = 1
+    ) -> float:
+        """Seconds of one image in a step of `kind` whose forward pass is `work`: timed where that is small, by the table otherwise.
+
+        A step has some multiple of `together` images, or fewer than that.
+        """
         cost = self.table[kind]
         tabled = by_the_table(Cost(cost.work), work, 1) if training else drawing_seconds(cost, work, 1)
         free = PROBE_BYTES - HELD_WEIGHTS * BYTES * work.weights
@@ -78,6 +89,7 @@ class Probe:
         if not self.times or fitting < 1 or time.perf_counter() - self.started > PROBE_SECONDS:
             return tabled * self.slower
         images = int(min(PROBE_IMAGES, fitting))
+        images -= images % min(together, images)
         seconds = measured(functools.partial(step, images), images)
         self.ratios.append(seconds / max(tabled, LEAST_SECONDS))
         return seconds
@@ -148,6 +160,21 @@ def reading_step(network: nn.Module, images: int, shape: Shape) -> None:
     """Gradients of a network that reads so many images."""
     network(torch.zeros(images, *shape)).mean().backward()
     network.zero_grad()
+
+
+def clipping_step(
+    model: nn.Module, trainable: Mapping[str, torch.Tensor], examples: Examples, settings: Settings
+) -> None:
+    """The clipped gradients of made-up records; a model is not validated for them, which would take more than the step."""
+    how, group_of = settings.fine_tuning, groups_of(model)
+    try:
+        weighed = weigh_records(model, trainable, examples, choose=fastest, group_of=group_of)
+    except Unknown:
+        weighed = bundled(gradients_of_records(model, trainable, examples), group_of)
+    total = {name: torch.zeros_like(parameter) for name, parameter in trainable.items()}
+    add_clipped(
+        total, weighed, clip=how.clip, rule=how.clipping, gamma=GAMMA, group_of=group_of, silent=frozenset(trainable)
+    )
 
 
 def kernel_step(shape: Shape) -> None:

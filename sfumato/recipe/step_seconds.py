@@ -1,13 +1,23 @@
 """Seconds of one image in each kind of step that a planned run takes, on the machine that will do the work."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from sfumato.config import Network
-from sfumato.costs import TRAINING, Work, autoencoder_work, backbone_work, counted, denoiser_work, without_numbers
+from sfumato.costs import (
+    TRAINING,
+    Work,
+    autoencoder_work,
+    backbone_work,
+    counted,
+    denoiser_work,
+    without_numbers,
+    without_weights,
+)
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import Classifier
 from sfumato.evaluation.effort import classifier_work
@@ -17,13 +27,13 @@ from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build, resolved
-from sfumato.networks.denoiser import class_rows, with_classes
-from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.networks.denoiser import class_rows, parameters_by_group, with_classes
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.recipe.probe import (
     PROBE_RECORDS,
     Probe,
     autoencoder_step,
+    clipping_step,
     denoiser_forward,
     denoiser_step,
     examples_of,
@@ -100,10 +110,11 @@ def step_seconds(settings: Settings, plan: Plan, probe: Probe) -> StepSeconds:
     coder = _coder(settings, image, shape, probe) if settings.latent.kind != "none" else none
     backbone = _backbone(settings, plan, probe) if needs_backbone(settings) else none
     levels = make_schedule(settings.schedule).alpha_bar
-    model = build(settings.network, shape, facts.learnt_classes, alpha_bar=levels)
+    # As with the other networks: only what is small enough to be timed is made.
+    model = functools.cache(lambda: build(settings.network, shape, facts.learnt_classes, alpha_bar=levels))
     kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.learnt_classes)
-    denoise = probe.per_image(kind, work, lambda n: denoiser_step(model, settings, shape, n))
-    forward = probe.per_image(kind, work, lambda n: denoiser_forward(model, shape, n), training=False)
+    denoise = probe.per_image(kind, work, lambda n: denoiser_step(model(), settings, shape, n))
+    forward = probe.per_image(kind, work, lambda n: denoiser_forward(model(), shape, n), training=False)
     denoiser = Learner(denoise, work, probe.update(work))
     extractor = _extractor(plan.retrieval.extractor, shape, probe) if plan.retrieval else 0.0
     own, own_forward = denoiser, forward
@@ -134,32 +145,34 @@ def step_seconds(settings: Settings, plan: Plan, probe: Probe) -> StepSeconds:
 
 
 def _coder(settings: Settings, image: Shape, shape: Shape, probe: Probe) -> Learner:
-    coder, work = build_autoencoder(settings.latent, image), autoencoder_work(settings.latent, image)
-    step = probe.per_image(settings.latent.kind, work, lambda n: autoencoder_step(coder, n, image, shape))
+    coder = functools.cache(lambda: build_autoencoder(settings.latent, image))
+    work = autoencoder_work(settings.latent, image)
+    step = probe.per_image(settings.latent.kind, work, lambda n: autoencoder_step(coder(), n, image, shape))
     return Learner(step, work, probe.update(work))
 
 
 def _backbone(settings: Settings, plan: Plan, probe: Probe) -> Learner:
     image, classes = plan.facts.shape, plan.facts.public_classes
     work = backbone_work(settings.backbone, image, classes)
-    network = BackboneNetwork(image, classes, width=settings.backbone.width)
-    step = probe.per_image("backbone", work, lambda n: reading_step(network, n, image))
+    network = functools.cache(lambda: BackboneNetwork(image, classes, width=settings.backbone.width))
+    step = probe.per_image("backbone", work, lambda n: reading_step(network(), n, image))
     return Learner(step, work, probe.update(work))
 
 
 def _extractor(how: Extractor, shape: Shape, probe: Probe) -> float:
-    # Batch norms would refuse a single image of one position, which a timed step may be, if they learnt from it.
-    encoder = make_encoder(how, shape).eval()
+    def made() -> nn.Module:
+        return make_encoder(how, shape).eval()  # in training, batch normalisation refuses one image
+
+    encoder = functools.cache(made)
     with without_numbers(shape):
-        counting = make_encoder(how, shape).eval()
-        work = counted(counting, lambda: counting(torch.zeros(1, *shape)))
-    return probe.per_image("extractor", work, lambda n: reading_step(encoder, n, shape))
+        counts = made()
+        work = counted(counts, lambda: counts(torch.zeros(1, *shape)))
+    return probe.per_image("extractor", work, lambda n: reading_step(encoder(), n, shape))
 
 
 def _own(settings: Settings, plan: Plan, shape: Shape, probe: Probe) -> Learner:
     blueprint = design(METHODS[settings.method.name], settings, shape, plan.facts)
     levels = make_schedule(settings.schedule).alpha_bar
-    # Only a network that is small enough to be timed is made.
     network = functools.cache(lambda: build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels))
     kind = _kind(blueprint.network, blueprint.shape)
     work = denoiser_work(blueprint.network, blueprint.shape, blueprint.classes)
@@ -167,24 +180,32 @@ def _own(settings: Settings, plan: Plan, shape: Shape, probe: Probe) -> Learner:
     return Learner(step, work, probe.update(work))
 
 
-def _clipped(settings: Settings, plan: Plan, model: nn.Module, shape: Shape, probe: Probe) -> tuple[float, float]:
+def _clipped(
+    settings: Settings, plan: Plan, made: Callable[[], nn.Module], shape: Shape, probe: Probe
+) -> tuple[float, float]:
     """Seconds of one noised copy, its gradient clipped as it is on this machine, and of the noise of a step."""
-    tuning, schedule = settings.fine_tuning, make_schedule(settings.schedule)
-    rows = class_rows(model).new_zeros(len(plan.facts.classes), class_rows(model).shape[1])
-    tuned = with_classes(model, rows)
-    trainable = trainable_parameters(tuned, tuning.trainable)
+    tuning, schedule, classes = settings.fine_tuning, make_schedule(settings.schedule), plan.facts.learnt_classes
     draws = tuning.draws * (tuning.images_per_group if plan.facts.unit else 1)
 
-    def step(images: int) -> None:
-        copies = min(draws, images)  # of a record with more, as many as there is room for
-        examples = examples_of(schedule, images // copies, shape, copies)
-        clipped_sum(
-            tuned, trainable, examples, clip=tuning.clip, chunk=settings.machine.physical_batch, rule=tuning.clipping
-        )
+    def private(model: nn.Module) -> nn.Module:
+        """The denoiser with a row for each private class."""
+        rows = class_rows(model)
+        return with_classes(model, rows.new_zeros(len(plan.facts.classes), rows.shape[1]))
 
-    kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, plan.facts.learnt_classes)
-    noise = sum(weights.numel() for weights in trainable.values()) * NOISE_SECONDS
-    return probe.per_image(kind, work, step), noise
+    @functools.cache
+    def tuned() -> tuple[nn.Module, dict[str, nn.Parameter]]:
+        model = private(made())
+        return model, trainable_parameters(model, tuning.trainable)
+
+    def step(images: int) -> None:
+        copies = min(draws, images)
+        clipping_step(*tuned(), examples_of(schedule, images // copies, shape, copies), settings)
+
+    with without_weights():
+        sizes = parameters_by_group(private(build(settings.network, shape, classes, alpha_bar=schedule.alpha_bar)))
+    kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, classes)
+    noise = sum(sizes.get(group, 0) for group in tuning.trainable) * NOISE_SECONDS
+    return probe.per_image(kind, work, step, together=draws), noise
 
 
 def _kind(network: Network, shape: Shape) -> str:

@@ -18,6 +18,7 @@ from sfumato.config import Machine
 from sfumato.errors import SHOWN_DIGITS, BadInput
 from sfumato.privacy.door import Payment
 from sfumato.privacy.mechanisms import Paid
+from tasks.runtime import memory
 from tasks.runtime.environment import Where, where
 from tasks.runtime.progress import CONSOLE, log_line, progress, tell
 
@@ -93,6 +94,7 @@ def draft_of(
     place = where()
     store = place.store()
     started = time.monotonic()
+    memory.begin()
     with store.writing() as folder, progress(title, images) as show:
         steps = 0
 
@@ -112,7 +114,7 @@ def draft_of(
             entries=draft.entries,
             summary=draft.metrics,
             seconds=round(seconds, 2),
-        )
+        ).model_copy(update=memory.peaks())
         if context.key:  # before the ledger is told: whatever ends this process after that, nothing is paid for twice
             store.note(context.key, ref)
         numbers = bind(place, draft, ref, title, context)

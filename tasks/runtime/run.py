@@ -143,7 +143,15 @@ class Journal:
     def _noted(self, call: Call[Ref], name: str, result: "StageResult[Kind]", paid: bool) -> Kind:
         ref, cached = result.ref, result.cached
         self.stages.append(
-            StageRecord(name=name, seconds=result.seconds, cached=cached, made_in=ref.seconds, label=ref.label)
+            StageRecord(
+                name=name,
+                seconds=result.seconds,
+                cached=cached,
+                made_in=ref.seconds,
+                memory=ref.memory,
+                gpu_memory=ref.gpu_memory,
+                label=ref.label,
+            )
         )
         if cached:
             took = "" if ref.label == Label.INTERNAL else f" (made in {ref.seconds:.1f} s)"

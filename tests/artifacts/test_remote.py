@@ -48,7 +48,7 @@ def test_what_one_machine_keeps_another_one_finds(tmp_path, url):
 
 def test_results_are_found_by_their_keys(tmp_path, url):
     first, second = machine(tmp_path, "first", url), machine(tmp_path, "second", url)
-    drawn = keep(first, kind=Samples, entries={"4": "INTERNAL"}, seconds=3.5)
+    drawn = keep(first, kind=Samples, entries={"4": "INTERNAL"}, seconds=3.5).model_copy(update={"memory": 1.25})
     assert second.recall("books/key") is None
     first.remember("books/key", drawn)
     assert second.recall("books/key") == drawn and type(second.recall("books/key")) is Samples

@@ -124,13 +124,13 @@ def test_stages_tell_cached_time_from_time_spent(record):
 
 
 def test_how_long_internal_work_took_stays_in_the_internal_report(tmp_path):
-    hidden = StageRecord(name="member 1", seconds=417.25, cached=False, made_in=418.5, label="INTERNAL")
+    hidden = StageRecord(name="member 1", seconds=417.25, cached=False, made_in=418.5, label="INTERNAL", memory=9.31)
     unknown = hidden.model_copy(update={"name": "of an old record", "label": "", "seconds": 88.5})
     record = make_record(tmp_path, stages=[*make_record(tmp_path).stages, hidden, unknown])
     text = public_report(record)
     assert "2 of 4 stages, in 34 seconds" in text
-    assert not any(reported in text for reported in ("417", "418.5", "88.5", "member 1 |", "539"))
-    assert row(internal_report(record), "member 1 |") == ["member 1", "417.2", "", "418.5"]
+    assert not any(reported in text for reported in ("417", "418.5", "88.5", "member 1 |", "539", "9.31", "GB"))
+    assert row(internal_report(record), "member 1 |") == ["member 1", "417.2", "", "418.5", "9.31"]
 
 
 @pytest.mark.parametrize(("accuracy", "words"), [(0.31, "above chance"), (0.03, "near chance")])

@@ -25,6 +25,17 @@ def test_what_is_too_large_for_the_probe_is_taken_from_the_table(monkeypatch):
     assert late.per_image("mlp", Work(1e3, 10), lambda n: None) > 0, "nor anything once the time is over"
 
 
+@pytest.mark.parametrize(
+    ("fitting", "together", "images"), [(100, 32, 96), (100, 1, 100), (20, 32, 20), (1e9, 100, 200)]
+)
+def test_a_step_has_whole_records_or_part_of_one(monkeypatch, fitting, together, images):
+    """A record of 32 noised copies was timed as a whole where two copies fitted, and for the time of two."""
+    monkeypatch.setattr(module, "measured", lambda step, images: step() or 1.0)
+    numbers, sizes = module.PROBE_BYTES / (module.HELD * module.BYTES * fitting), []
+    Probe(COSTS["cpu"]).per_image("unet", Work(1.0, 0, numbers), sizes.append, together=together)
+    assert sizes == [images]
+
+
 @pytest.mark.parametrize("step", ["denoiser", "autoencoder", "reading"])
 def test_gradients_are_not_held_once_a_step_has_been_timed(step):
     """Several networks are timed one after the other: each would keep as much as its weights."""

@@ -4,7 +4,9 @@ import pytest
 
 from sfumato.costs import COSTS, TRAINING, Work
 from sfumato.preflight import plan_for, preflight
+from sfumato.privacy.engine import clipping
 from sfumato.recipe import probe
+from sfumato.recipe import step_seconds as module
 from sfumato.recipe.step_seconds import Learner, step_seconds
 from sfumato.settings import resolve
 
@@ -50,3 +52,18 @@ def test_the_work_of_an_extractor_is_counted_even_where_no_step_is_timed(kind):
     )
     by_table = step_seconds(settings, plan_for(settings, facts), probe.Probe(COSTS["gpu"], times=False))
     assert by_table.extractor > 0
+
+
+def test_a_network_that_is_too_large_to_be_timed_is_not_made(monkeypatch):
+    made, build = [], module.build
+    monkeypatch.setattr(module, "build", lambda *args, **kwargs: made.append(build(*args, **kwargs)) or made[-1])
+    monkeypatch.setattr(probe, "weigh_records", lambda *_, **__: pytest.fail("it was timed"))
+    large = ["network.kind=mlp", "network.width=2048"]
+    assert seconds(monkeypatch, *large).clipped > 0
+    assert {parameter.device.type for model in made for parameter in model.parameters()} == {"meta"}
+
+
+def test_clipped_gradients_are_timed_without_the_validation_of_the_network(monkeypatch):
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=["fine_tuning.draws=4"]))
+    monkeypatch.setattr(clipping, "survey", lambda *_: pytest.fail("made-up records need none"))
+    assert step_seconds(settings, plan_for(settings, facts), probe.Probe(COSTS["cpu"])).clipped > 0
