@@ -431,7 +431,7 @@ def test_a_record_that_no_norm_bounds_becomes_zeros_before_the_noise(ledger):
     assert 0 < dark < 200
     copies = noised_records(access(ledger, relation="replace_one"), NOISED, codec=Overflowing()).result
     assert copies.isfinite().all()
-    seen = sample(access(ledger), lambda x, y, source: x.clone(), codec=Overflowing()).result
+    seen = sample(access(ledger), lambda x, y, source, counts: x.clone(), codec=Overflowing()).result
     assert seen.isfinite().all() and int((seen == 0).flatten(1).all(1).sum()) == dark
 
 
