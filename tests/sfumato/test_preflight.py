@@ -570,3 +570,11 @@ def test_private_training_from_random_weights_is_warned_of():
     assert line.startswith("pretraining.steps=0: the denoiser learns from private records alone")
     for method in ("dppm", "moments", "dp-merf"):
         assert not any("pretraining" in line for line in settle(method=method)[2]), method
+
+
+def test_heads_of_a_network_validated_in_small_fit_and_misfits_are_said_of_the_network_itself():
+    unet = ("network.kind=unet", "network.attention=[4]", "network.blocks=2")
+    for heads in ("attention_heads=64", "head_channels=64", "attention_heads=3"):
+        assert settle(*unet, "network.width=192", f"network.{heads}")[0].network.width == 192
+    wrong = refusal(*unet, "network.width=512", "network.head_channels=48")
+    assert "network.head_channels=48 does not divide the 1024 channels" in wrong
