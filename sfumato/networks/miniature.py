@@ -11,7 +11,7 @@ from sfumato.config import Network
 from sfumato.networks.build import PER_POSITION, SINGLE, resolved
 
 Shape = tuple[int, int, int]
-CHANNELS = 8
+CHANNELS = 4
 """Largest width, and length of the vector of time and class; a transformer's heads may ask for more."""
 SIDE = 2
 """Side of a U-Net's last level: at 1, its normalisation would see two numbers."""

@@ -6,7 +6,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from artifacts.record import RunRecord, load_record, run_folder, save_record
+from artifacts.record import RunRecord, load_record, record_json, run_folder, save_record
 from sfumato.errors import BadInput
 from tests.examples import make_record
 
@@ -51,6 +51,20 @@ def test_a_record_of_an_earlier_version_is_read_with_the_terms_of_its_certificat
 
 def test_time_is_that_of_this_run_not_of_what_was_cached(tmp_path):
     assert make_record(tmp_path).seconds == 33.75
+
+
+def test_the_memory_of_every_stage_is_internal(tmp_path):
+    """A process holds what INTERNAL stages left there, whatever it makes next."""
+    one, other = make_record(tmp_path).stages
+    record = make_record(tmp_path, stages=[one.model_copy(update={"memory": 2.75, "gpu_memory": 1.5}), other])
+    shown = record_json(record)
+    internal = shown.pop("INTERNAL")
+    assert "memory" not in json.dumps(shown["stages"])
+    assert internal["memory"] == [
+        {"name": "pretrain", "memory": 2.75, "gpu_memory": 1.5},
+        {"name": "fine-tune", "memory": 0.0, "gpu_memory": 0.0},
+    ]
+    assert record.memory == (2.75, 1.5) and make_record(tmp_path, stages=[]).memory == (0.0, 0.0)
 
 
 def test_a_total_without_bound_can_be_written_and_read(tmp_path):

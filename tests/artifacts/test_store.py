@@ -70,6 +70,17 @@ def test_the_same_content_has_one_address_however_long_it_took(store):
     assert type(first) is PublicModel
 
 
+def test_what_it_took_to_make_an_artifact_is_noted_beside_it(store):
+    ref = keep(store, seconds=2.0).model_copy(update={"memory": 1.25, "gpu_memory": 0.5})
+    store.note("key", ref)
+    assert store.noted("key") == ref
+    (store.root / "keys" / "key.json").write_text(json.dumps({"digest": ref.digest, "seconds": 2.0}))
+    assert store.noted("key") == ref.model_copy(update={"memory": 0.0, "gpu_memory": 0.0}), "of an earlier version"
+    for damaged in ("[]", "3", '{"digest": 1, "seconds": "long"}'):
+        (store.root / "keys" / "key.json").write_text(damaged)
+        assert store.noted("key") is None
+
+
 def test_what_stands_behind_a_spend_does_not_hand_its_label_on(store):
     member = keep(store, "member", entries={"1": "INTERNAL"})
     drawn = keep(store, "drawn", kind=Samples, behind=[member], entries={"2": "DP"})

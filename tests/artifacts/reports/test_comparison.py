@@ -52,6 +52,20 @@ def test_a_row_holds_the_worst_certificate_and_the_tightest_label(tmp_path):
     assert without.certificate is None and without.label == "INTERNAL"
 
 
+def test_the_largest_memory_of_all_runs_stands_beside_the_evaluations(tmp_path):
+    stages = [
+        stage.model_copy(update={"memory": size})
+        for stage, size in zip(make_record(tmp_path).stages, (3.25, 1.5), strict=True)
+    ]
+    runs = [record(tmp_path, "r1", stages=stages), record(tmp_path, "r2")]
+    assert row_of("rapid", 3.0, runs).memory == (3.25, 0.0)
+    on_gpu = [stage.model_copy(update={"gpu_memory": 2.0}) for stage in stages]
+    one, other, unknown = (row_of("rapid", 3.0, each) for each in (runs, [record(tmp_path, stages=on_gpu)], runs[1:]))
+    _, columns, cells = comparison_table(compared(one, other, unknown))
+    assert columns[columns.index("evaluations") + 1] == "memory (GB)"
+    assert [line[columns.index("memory (GB)")] for line in cells] == ["3.25", "3.25, GPU 2.00", ""]
+
+
 def test_a_score_that_one_seed_lacks_is_a_dash(tmp_path):
     without = make_record(tmp_path, metrics={comparison.SYNTHETIC: {**SCORES, "frechet": None}})
     row = row_of("rapid", 1.0, [record(tmp_path), without])

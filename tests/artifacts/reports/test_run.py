@@ -133,6 +133,13 @@ def test_how_long_internal_work_took_stays_in_the_internal_report(tmp_path):
     assert row(internal_report(record), "member 1 |") == ["member 1", "417.2", "", "418.5", "9.31"]
 
 
+def test_memory_is_in_the_internal_report_alone(tmp_path):
+    stages = [stage.model_copy(update={"memory": 3.21}) for stage in make_record(tmp_path).stages]
+    record = make_record(tmp_path, stages=stages)
+    assert "3.21" not in public_report(record)
+    assert row(internal_report(record), "pretrain |") == ["pretrain", "0.2", "from cache", "61.5", "3.21"]
+
+
 @pytest.mark.parametrize(("accuracy", "words"), [(0.31, "above chance"), (0.03, "near chance")])
 def test_retrieval_is_judged_against_chance(tmp_path, accuracy, words):
     retrieval = {"retrieval_accuracy": accuracy, "retrieval_chance": 0.019}

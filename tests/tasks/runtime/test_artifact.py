@@ -8,7 +8,7 @@ from artifacts.tracking import Tracker
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Gaussian
-from tasks.runtime import progress
+from tasks.runtime import memory, progress
 from tasks.runtime.artifact import RunContext, device_of, draft_of, on_gpu, one_thread
 from tasks.runtime.environment import configure
 from tests.examples import home_at, reserve
@@ -53,6 +53,12 @@ def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, reported
     assert call["metrics"]["steps"] == call["steps"] == 7 and call["inputs"] == []
     assert call["files"] == [], "a picture of what was paid for waits for the gate"
     assert call["tags"] == {"artifact": ref.digest, "ledger_entries": str(paid.seq)}
+
+
+def test_the_largest_memory_of_a_stage_goes_with_its_result_and_into_no_log(place, reported, monkeypatch):
+    monkeypatch.setattr(memory, "peaks", lambda: {"memory": 1.25, "gpu_memory": 0.5})
+    ref = make()
+    assert (ref.memory, ref.gpu_memory) == (1.25, 0.5) and "memory" not in reported[0]["metrics"]
 
 
 def test_an_internal_result_is_told_to_the_internal_parent(place, reported):

@@ -109,7 +109,7 @@ def samples(place):
         )
         look = ledger.look("scans", "digest", "judge", **terms)
     ref = keep_samples(place.store(), entries={paid.hash: "DP", look.hash: "INTERNAL"})
-    return ref.model_copy(update={"seconds": 9.0})
+    return ref.model_copy(update={"seconds": 9.0, "memory": 1.5, "gpu_memory": 0.5})
 
 
 def pretrain(context: RunContext, seed: int = 0) -> PublicModel:
@@ -146,6 +146,7 @@ def test_every_stage_is_remembered_with_both_its_times(book, samples, monkeypatc
         ("fine-tune", True, 9.0),
     ]
     assert all(0 <= line.seconds < 9 for line in book.stages)
+    assert [(line.memory, line.gpu_memory) for line in book.stages] == [(1.5, 0.5)] * 2
 
 
 def test_a_stage_works_on_behalf_of_its_run(book, samples, monkeypatch):
