@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 GIGA = 1e9
-BYTES = 1 if sys.platform == "darwin" else 1024
+KIBI = 1024
+BYTES = 1 if sys.platform == "darwin" else KIBI
 """Unit of `ru_maxrss`, in bytes."""
 PEAK = "5"
 """What begins a process's peak anew (Linux, proc_pid_clear_refs(5))."""
@@ -34,5 +35,11 @@ def peaks() -> dict[str, float]:
     """The largest memory (GB) since `begin`: `memory` of the process, and `gpu_memory`, 0 where no GPU was used."""
     there = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     on_gpu = max((torch.cuda.max_memory_allocated(device) for device in there), default=0)
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES
-    return {"memory": round(resident / GIGA, DIGITS), "gpu_memory": round(on_gpu / GIGA, DIGITS)}
+    return {"memory": round(_resident() / GIGA, DIGITS), "gpu_memory": round(on_gpu / GIGA, DIGITS)}
+
+
+def _resident() -> int:
+    """The largest resident memory (bytes) since `begin`: what Linux says of the process, else what the system counts since it began."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * KIBI
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES

@@ -228,11 +228,11 @@ def test_hardly_any_record_does_not_show_by_a_crash(left, world):
 def test_in_pieces_each_trajectory_is_drawn_once(world, monkeypatch):
     tiny = world("empirical-denoiser", *CLUSTERS)
     x, cells = private_of(tiny)
-    counts, asked = torch.tensor([40, 20, 0] * 10), []
+    counts, wanted_cells = torch.tensor([40, 20, 0] * 10), []
     draw = empirical_denoiser.draw_privately
 
     def counting(settings, parts, private, y, source):
-        asked.extend(y.tolist())
+        wanted_cells.extend(y.tolist())
         return draw(settings, parts, private, y, source)
 
     monkeypatch.setattr("sfumato.drawing.PAID_TOGETHER", 7)
@@ -242,7 +242,9 @@ def test_in_pieces_each_trajectory_is_drawn_once(world, monkeypatch):
     images = private_drawing(counting, tiny.settings, parts, tiny.facts, 60, CPU, **how)(
         x, cells, seeded_source(0), counts
     )
-    assert asked == [cell for label in range(10) for cell in (3 * label, 3 * label, 3 * label + 1, 3 * label + 1)]
+    assert wanted_cells == [
+        cell for label in range(10) for cell in (3 * label, 3 * label, 3 * label + 1, 3 * label + 1)
+    ]
     assert images.labels.tolist() == [label for label in range(10) for _ in range(6)]
     assert all(len(np.unique(images.points[images.labels == label], axis=0)) == 4 for label in range(10))
 
