@@ -1,4 +1,4 @@
-"""A denoiser in small: the same layers in the same order, with fewer channels and on smaller images.
+"""A denoiser in small: the same layers in the same order, with fewer channels, no repetitions within a level, and on smaller images.
 
 Whether a network mixes records, and how it uses its parameters, lies in its layers and not in their sizes, so that a plan looks at the
 miniature and needs neither the memory nor the time of the network itself. Not covered: what rounding does in the large one, which is
@@ -35,6 +35,10 @@ def miniature(settings: Network, shape: Shape) -> tuple[Network, Shape]:
         height = width = SIDE << halvings
         levels = [level for level in range(halvings + 1) if shape[1] >> level in known.attention]
         changes["attention"] = tuple(height >> level for level in levels)
+        changes["blocks"], changes["transformer"] = (
+            min(known.blocks, 1),
+            min(known.transformer, 1),
+        )  # the others repeat the first
         narrow = min(known.width, CHANNELS)
         changes["attention_heads"] = math.gcd(known.attention_heads, narrow)
         changes["head_channels"] = math.gcd(known.head_channels, narrow) if known.head_channels else 0

@@ -3,7 +3,7 @@
 import pytest
 
 from sfumato.config import Network
-from sfumato.networks.build import build
+from sfumato.networks.build import build, resolved
 from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.miniature import miniature
 from sfumato.networks.transformer import Transformer
@@ -13,6 +13,10 @@ from sfumato.privacy.engine.validation import survey
 LARGE = {
     "mlp": (Network(kind="mlp", width=64, blocks=3), (1, 12, 12)),
     "unet": (Network(kind="unet", width=24, blocks=1, multipliers=(1, 2, 2), attention=(7, 28)), (1, 28, 28)),
+    "unet of deep transformers": (
+        Network(kind="unet", width=24, blocks=2, multipliers=(1, 2), attention=(8,), transformer=1, attention_heads=3),
+        (1, 16, 16),
+    ),
     "unet of odd sides": (Network(kind="unet", width=24, blocks=1, multipliers=(1, 2), attention=(9,)), (3, 18, 18)),
     "refinenet": (Network(kind="refinenet", width=16, blocks=1, multipliers=(1, 2), refine=(2, 1, 1)), (1, 14, 14)),
     "dit": (Network(kind="dit", width=48, heads=6), (3, 16, 16)),
@@ -42,8 +46,11 @@ def test_the_layers_are_the_same_and_the_numbers_are_fewer(kind):
     settings, shape = LARGE[kind]
     small, less = miniature(settings, shape)
     one, other = (build(*each, CLASSES) for each in ((settings, shape), (small, less)))
-    # A projection beside a block stands where its channels change, which they do at the same places.
-    assert layers(settings, shape) == layers(small, less)
+    # A projection beside a block stands where its channels change, which they do at the same places; a U-Net's further blocks repeat the first.
+    once = resolved(settings, shape[1])
+    once = once.model_copy(update={"blocks": 1}) if once.kind == "unet" else settings
+    assert layers(once, shape) == layers(small, less)
+    assert {layer for _, layer in layers(settings, shape)} == {layer for _, layer in layers(small, less)}
     assert set(parameters_by_group(one)) == set(parameters_by_group(other)) and less[0] == shape[0]
     if isinstance(one, Transformer):
         assert isinstance(other, Transformer) and one.patch == other.patch
